@@ -1,0 +1,72 @@
+"""Options several commands share, and how a recipe, a TOML file and flags become one config."""
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from longspan import recipes
+from longspan.config import TrainConfig
+from longspan.errors import InputError
+
+DEFAULT_RECIPE = "sgd+c"
+DEFAULT_DATA = "bach"
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a recurrent network.
+
+    The first word may name a recipe: `longspan train sgd+clr --data nottingham`. Settings come from, each over the
+    one before: defaults, the recipe for that data set, the TOML file, flags.
+    """
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    toml: Path | None = None
+    """TOML file of settings, such as `hidden_size = 200`."""
+    run_dir: Path | None = None
+    """Folder of this run; by default a new one under runs/."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints."""
+    json: bool = False
+    """Print only the result, as JSON."""
+
+
+def parse_train(arguments: list[str]) -> TrainOptions:
+    """Read recipe and data set first, since they decide the defaults of everything else."""
+    arguments = list(arguments)
+    recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
+    config = recipes.settings(recipe, find_flag(arguments, "--data") or DEFAULT_DATA)
+    if toml := find_flag(arguments, "--toml"):
+        config = recipes.read_toml(Path(toml), config)
+    return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+
+
+def parse(options: type, arguments: list[str], prog: str, default=None):
+    """Parse a command's options; `default` fills in what is not given."""
+    kwargs = {} if default is None else {"default": default}
+    return tyro.cli(options, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **kwargs)
+
+
+def find_flag(arguments: list[str], flag: str) -> str | None:
+    """The value of `--flag value` or `--flag=value`, the last one if repeated."""
+    value = None
+    for index, argument in enumerate(arguments):
+        if argument == flag and index + 1 < len(arguments):
+            value = arguments[index + 1]
+        elif argument.startswith(flag + "="):
+            value = argument.partition("=")[2]
+    return value
+
+
+def pick(name: str, choices: list[str], what: str) -> str:
+    """`name` if it is one of `choices`, else an error that suggests the closest."""
+    if name in choices:
+        return name
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise InputError(f"unknown {what} {name!r}: expected one of {', '.join(choices)}{hint}")

@@ -1,0 +1,45 @@
+"""`longspan resume`: go on with a run exactly where it stopped."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from longspan.cli import machine
+from longspan.cli.options import parse
+from longspan.training.runs import Run
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Go on with a run exactly where it stopped."""
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    max_epochs: int | None = None
+    """Allow the run more epochs than it was started with."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints."""
+    json: bool = False
+    """Print only the result, as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(ResumeOptions, arguments, "longspan resume")
+    resumed = Run.open(options.path)
+    if options.max_epochs is not None:
+        resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
+        resumed.write_config()
+    machine.prepare(resumed.config.threads)
+    from longspan.cli import session
+
+    content = session.load_data(
+        resumed.config.data, options.data_dir, quiet=options.json, expected=resumed.data.fingerprint
+    )
+    return session.run_to_end(
+        resumed, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds
+    )

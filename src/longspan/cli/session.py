@@ -1,0 +1,94 @@
+"""What `train`, `resume` and `evaluate` do once JAX may be imported: load, train, score, show."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from longspan import cli, data, paper
+from longspan.cli.display import TrainingDisplay, show_scores
+from longspan.errors import InputError
+from longspan.evaluation import Scores, SplitEvaluator
+from longspan.training.loop import Outcome, train, trained_model
+from longspan.training.runs import Run
+
+
+def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
+    """Load a data set; with `expected`, refuse one that is not the one a run was trained on."""
+    content = data.load(name, data_dir)
+    if expected is not None and content.fingerprint != expected:
+        raise InputError(
+            f"the data of {name!r} have changed since the run began; restore them or start a new run"
+        )
+    return content
+
+
+def run_to_end(run: Run, content, *, as_json: bool, checkpoint_seconds: float) -> int:
+    """Train a run to its end, score its best weights on the test split and say what to do next."""
+    with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
+        outcome = train(
+            run, content, listener=display, interrupted=interrupted, checkpoint_seconds=checkpoint_seconds
+        )
+    if outcome.status == "diverged":
+        sys.stderr.write(f"longspan: diverged at {outcome.reason}\n")
+        return cli.DIVERGED
+    if outcome.status == "interrupted":
+        return _after_interrupt(run, content, outcome, as_json)
+    result = {"test": msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))}
+    run.write_result(result)
+    if as_json:
+        _print_json({"run": str(run.path), "status": "done", "split": "test", **result["test"]})
+    else:
+        show_scores(run, content, "test", msgspec.convert(result["test"], Scores), reason=outcome.reason)
+    return cli.DONE
+
+
+def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
+    """Score the best weights of a run on a split."""
+    scores = SplitEvaluator(content, split).scores(trained_model(run))
+    if as_json:
+        figure = paper.test_figure(run.config.recipe, run.config.data) if split == "test" else None
+        extra = {"paper": {figure[0]: figure[1]}} if figure else {}
+        _print_json({"run": str(run.path), "split": split, **msgspec.to_builtins(scores), **extra})
+    else:
+        show_scores(run, content, split, scores)
+    return cli.DONE
+
+
+@contextmanager
+def first_interrupt() -> Iterator:
+    """Yield a function that tells whether Ctrl-C was pressed; a second one stops at once."""
+    seen = []
+
+    def remember(number, frame):
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _after_interrupt(run: Run, content, outcome: Outcome, as_json: bool) -> int:
+    score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
+    if as_json:
+        _print_json(
+            {"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score}
+        )
+    else:
+        sys.stdout.write(
+            f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
+            f"Go on with:  longspan resume {run.path}\n"
+        )
+    return cli.INTERRUPTED
+
+
+def _print_json(value: dict) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

@@ -1,0 +1,22 @@
+"""`longspan train`: from a recipe and a data set to a trained model and its scores."""
+
+from pathlib import Path
+
+from longspan.cli import machine
+from longspan.cli.options import parse_train
+from longspan.training.runs import DataRecord, Run, next_run_path
+
+
+def run(arguments: list[str]) -> int:
+    options = parse_train(arguments)
+    machine.prepare(options.config.threads)
+    from longspan import data
+    from longspan.cli import session
+
+    content = session.load_data(options.config.data, options.data_dir, quiet=options.json)
+    path = options.run_dir or next_run_path(Path("runs"), options.config)
+    environment = machine.describe(options.config.threads)
+    created = Run.create(path, options.config, data.record(content), environment)
+    return session.run_to_end(
+        created, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds
+    )

@@ -1,0 +1,129 @@
+"""How well a model predicts a split, exactly as the paper's tables count it.
+
+Log-likelihood is in nats, summed over keys and pooled over all frames of the split, each song's first frame
+included. Expected accuracy compares a *sampled* frame with the true one, given the true history.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from longspan.data.sequences import Chunks, arrange
+from longspan.models.sequence import SequenceModel
+
+LANES = 16
+"""Songs evaluated side by side; the score does not depend on it beyond rounding."""
+CHUNK_LENGTH = 200
+ACCURACY_SAMPLES = 10
+"""Frames sampled for every true frame when accuracy is estimated."""
+
+
+class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The figures of one split; those that do not apply to its kind of data are None."""
+
+    log_likelihood: float
+    accuracy: float | None = None
+    accuracy_union: float | None = None
+    perplexity: float | None = None
+    bits_per_character: float | None = None
+
+
+class SplitEvaluator:
+    """Scores models on one split, arranged and compiled once.
+
+    Args:
+        data: a data set as `longspan.data.load` gives it.
+        split: `train`, `valid` or `test`.
+    """
+
+    def __init__(self, data, split: str):
+        self.kind = data.kind
+        self.unit = getattr(data, "unit", None)
+        content = data.splits[split]
+        # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
+        self.lanes = min(LANES, len(content)) if data.kind == "music" else 1
+        self.chunks = arrange(content, CHUNK_LENGTH, self.lanes)
+        self.steps = int(self.chunks.mask.sum())
+
+    def log_likelihood(self, model: SequenceModel) -> float:
+        """Mean log-likelihood of a step in nats."""
+        return self._mean(_log_probs, model)
+
+    def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
+        """Every figure that applies to this kind of data."""
+        log_likelihood = self.log_likelihood(model)
+        if self.kind == "text":
+            return Scores(
+                log_likelihood,
+                perplexity=math.exp(-log_likelihood) if self.unit == "word" else None,
+                bits_per_character=-log_likelihood / math.log(2) if self.unit == "character" else None,
+            )
+        key = jax.random.key(seed)
+        return Scores(
+            log_likelihood,
+            accuracy=self._mean(_paper_accuracy, model, key),
+            accuracy_union=self._mean(_union_accuracy, model, key),
+        )
+
+    def _mean(self, figure: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> float:
+        sums = _sum_chunks(figure, self.lanes, model, self.chunks, key)
+        return float(np.asarray(sums, np.float64).sum() / self.steps)
+
+
+def share_of_larger(hits, true, predicted):
+    """The paper's accuracy: hits over the larger of the numbers of true and predicted notes."""
+    return hits / jnp.maximum(true, predicted)
+
+
+def share_of_union(hits, true, predicted):
+    """The usual multi-pitch accuracy TP / (TP + FP + FN)."""
+    return hits / (true + predicted - hits)
+
+
+def frame_accuracy(
+    rule: Callable, true: Shaped[Array, "... key"], predicted: Shaped[Array, "... key"]
+) -> Float[Array, "..."]:
+    """Accuracy of predicted frames by one of the two rules; silence predicted as silence counts as 1."""
+    count_true = jnp.sum(true, axis=-1, dtype=jnp.float32)
+    count_predicted = jnp.sum(predicted, axis=-1, dtype=jnp.float32)
+    hits = jnp.sum(true & predicted, axis=-1, dtype=jnp.float32)
+    silent = (count_true == 0) & (count_predicted == 0)
+    return jnp.where(silent, 1.0, rule(hits, count_true, count_predicted))
+
+
+def _log_probs(model, hidden, chunk, key):
+    del key
+    return model.output.log_prob(hidden, chunk.targets, chunk.lengths)
+
+
+def _expected_accuracy(rule, model, hidden, chunk, key):
+    def one(key):
+        return frame_accuracy(rule, chunk.targets, model.output.sample(hidden, key=key))
+
+    return jnp.mean(jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES)), axis=0)
+
+
+_paper_accuracy = partial(_expected_accuracy, share_of_larger)
+_union_accuracy = partial(_expected_accuracy, share_of_union)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _sum_chunks(
+    figure: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray | None
+) -> Float[Array, " chunk"]:
+    """Sum of a per-step figure over the counted steps of each chunk."""
+
+    def step(carry, chunk):
+        state, number = carry
+        state, hidden = model.run(state, chunk.inputs, chunk.resets, chunk.lengths)
+        key_now = None if key is None else jax.random.fold_in(key, number)
+        values = figure(model, hidden, chunk, key_now)
+        return (state, number + 1), jnp.sum(jnp.where(chunk.mask, values, 0))
+
+    return jax.lax.scan(step, (model.start(lanes), jnp.zeros((), jnp.int32)), chunks)[1]

@@ -1,0 +1,78 @@
+"""Time, written once: hidden states of a whole chunk, with the derivative rules of the leaky family.
+
+The tangent of `h_t = a h + (1-a) f(h U + u_t)` is a *linear* scan whose parameter part is one matrix product
+outside the scan; its transpose is the backward scan. From this single rule JAX derives the gradient, the forward
+tangent and the Gauss-Newton product. Any other cell runs by the generic `scan_cell`.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero, linear_call
+from jaxtyping import Array, Bool, Float, Int
+
+from longspan import kernels
+from longspan.kernels import recurrence as passes
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def leaky_scan(
+    activation: str,
+    drive: Float[Array, "time lane hidden"],
+    first: Float[Array, "lane hidden"],
+    recurrent: Float[Array, "hidden hidden"],
+    leak: Float[Array, " hidden"],
+    resets: Bool[Array, "time lane"],
+    length: Int[Array, ""],
+) -> Float[Array, "time lane hidden"]:
+    """Hidden states `h_t = a h + (1-a) f(h U + u_t)` where `h` is `h_{t-1}`, or zero where `resets` is set.
+
+    `leak` (the paper's alpha) is a constant: no derivative flows into it. Steps from `length` on are padding:
+    their hidden states are zero.
+    """
+    hidden, _ = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
+    return hidden
+
+
+def _leaky_scan_tangent(activation, primals, tangents):
+    drive, first, recurrent, leak, resets, length = primals
+    drive_tangent, first_tangent, recurrent_tangent, *_ = tangents
+    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
+
+    change = _materialize(drive_tangent)
+    if not isinstance(recurrent_tangent, SymbolicZero):
+        change = change + previous_states(hidden, first, resets) @ recurrent_tangent
+    if isinstance(first_tangent, SymbolicZero):
+        return hidden, _push(recurrent, leak, gain, resets, length, change)
+    # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
+    gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
+    resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
+    change = jnp.concatenate([first_tangent[None], change])
+    return hidden, _push(recurrent, leak, gain, resets, length + 1, change)[1:]
+
+
+leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
+
+
+def previous_states(hidden, first, resets):
+    """The state each step starts from: the one before it, zero where it was reset."""
+    before = jnp.concatenate([first[None], hidden[:-1]])
+    return jnp.where(resets[..., None], 0, before)
+
+
+def _push(recurrent, leak, gain, resets, length, change):
+    if (
+        kernels.active() == "xla"
+    ):  # JAX transposes and batches its own scan; a native call needs to be told how
+        return passes.tangent(recurrent, leak, gain, resets, length, change)
+    return linear_call(
+        lambda residuals, change: passes.tangent(*residuals, change),
+        lambda residuals, cotangent: passes.adjoint(*residuals, cotangent),
+        (recurrent, leak, gain, resets, length),
+        change,
+    )
+
+
+def _materialize(tangent):
+    return jnp.zeros(tangent.shape, tangent.dtype) if isinstance(tangent, SymbolicZero) else tangent
