@@ -71,9 +71,7 @@ def read_toml(path: Path, config: TrainConfig) -> TrainConfig:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; expected a TOML file of settings") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path} is not TOML ({error}); expected lines such as `hidden_size = 200`"
-        ) from error
+        raise InputError(f"{path} is not TOML ({error}); expected lines such as `hidden_size = 200`") from error
     known = {field.name for field in dataclasses.fields(TrainConfig)}
     unknown = sorted(set(values) - known)
     if unknown:

@@ -40,6 +40,4 @@ def run(arguments: list[str]) -> int:
     content = session.load_data(
         resumed.config.data, options.data_dir, quiet=options.json, expected=resumed.data.fingerprint
     )
-    return session.run_to_end(
-        resumed, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds
-    )
+    return session.run_to_end(resumed, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds)

@@ -20,18 +20,14 @@ def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | 
     """Load a data set; with `expected`, refuse one that is not the one a run was trained on."""
     content = data.load(name, data_dir)
     if expected is not None and content.fingerprint != expected:
-        raise InputError(
-            f"the data of {name!r} have changed since the run began; restore them or start a new run"
-        )
+        raise InputError(f"the data of {name!r} have changed since the run began; restore them or start a new run")
     return content
 
 
 def run_to_end(run: Run, content, *, as_json: bool, checkpoint_seconds: float) -> int:
     """Train a run to its end, score its best weights on the test split and say what to do next."""
     with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
-        outcome = train(
-            run, content, listener=display, interrupted=interrupted, checkpoint_seconds=checkpoint_seconds
-        )
+        outcome = train(run, content, listener=display, interrupted=interrupted, checkpoint_seconds=checkpoint_seconds)
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {outcome.reason}\n")
         return cli.DIVERGED
@@ -79,9 +75,7 @@ def first_interrupt() -> Iterator:
 def _after_interrupt(run: Run, content, outcome: Outcome, as_json: bool) -> int:
     score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
     if as_json:
-        _print_json(
-            {"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score}
-        )
+        _print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
     else:
         sys.stdout.write(
             f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from longspan.cli import machine
 from longspan.cli.options import parse_train
-from longspan.training.runs import DataRecord, Run, next_run_path
+from longspan.training.runs import Run, next_run_path
 
 
 def run(arguments: list[str]) -> int:
@@ -17,6 +17,4 @@ def run(arguments: list[str]) -> int:
     path = options.run_dir or next_run_path(Path("runs"), options.config)
     environment = machine.describe(options.config.threads)
     created = Run.create(path, options.config, data.record(content), environment)
-    return session.run_to_end(
-        created, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds
-    )
+    return session.run_to_end(created, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds)

@@ -38,9 +38,7 @@ def tangent(recurrent, leak, gain, resets, length, drive_tangent):
 
     inside = _inside(length, drive_tangent)
     start = jnp.zeros_like(drive_tangent[0])
-    _, change = jax.lax.scan(
-        step, start, (gain, _keep(resets, gain.dtype), jnp.where(inside, drive_tangent, 0))
-    )
+    _, change = jax.lax.scan(step, start, (gain, _keep(resets, gain.dtype), jnp.where(inside, drive_tangent, 0)))
     return jnp.where(inside, change, 0)
 
 

@@ -79,15 +79,11 @@ class LeakyCell(Cell):
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
     def run(self, state, inputs, resets, length):
-        hidden = leaky_scan(
-            self.activation, self.drive(inputs), state, self.recurrent, self.leak.value, resets, length
-        )
+        hidden = leaky_scan(self.activation, self.drive(inputs), state, self.recurrent, self.leak.value, resets, length)
         return hidden[-1], hidden
 
 
-def draw_leaks(
-    size: int, share: float, low: float, high: float, *, key: PRNGKeyArray
-) -> Float[Array, " size"]:
+def draw_leaks(size: int, share: float, low: float, high: float, *, key: PRNGKeyArray) -> Float[Array, " size"]:
     """Leak factors: the first `share` of the units drawn uniformly from `(low, high)`, the others zero."""
     leaky = jnp.arange(size) < round(share * size)
     return jnp.where(leaky, jax.random.uniform(key, (size,), minval=low, maxval=high), 0.0)

@@ -103,9 +103,7 @@ def bernoulli_loss(logits: Float[Array, "... key"], targets: Shaped[Array, "... 
     return jnp.sum(jax.nn.softplus(logits) - targets * logits, axis=-1)
 
 
-def sample_bernoulli(
-    logits: Float[Array, "..."], key: PRNGKeyArray, temperature: float
-) -> Shaped[Array, "..."]:
+def sample_bernoulli(logits: Float[Array, "..."], key: PRNGKeyArray, temperature: float) -> Shaped[Array, "..."]:
     """On/off draws at a temperature; zero means on where on is likelier."""
     if temperature == 0:
         return (logits > 0).astype(jnp.uint8)

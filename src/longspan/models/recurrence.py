@@ -62,9 +62,7 @@ def previous_states(hidden, first, resets):
 
 
 def _push(recurrent, leak, gain, resets, length, change):
-    if (
-        kernels.active() == "xla"
-    ):  # JAX transposes and batches its own scan; a native call needs to be told how
+    if kernels.active() == "xla":  # JAX transposes and batches its own scan; a native call needs to be told how
         return passes.tangent(recurrent, leak, gain, resets, length, change)
     return linear_call(
         lambda residuals, change: passes.tangent(*residuals, change),

@@ -57,9 +57,7 @@ def build(
     return SequenceModel(cell, build_output(config, base_rates, key=key_output))
 
 
-def build_output(
-    config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray
-) -> Output:
+def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray) -> Output:
     """A freshly initialised output model of the config's kind."""
     weights = config.output_scale * jax.random.normal(key, (config.hidden_size, len(base_rates)))
     rates = np.clip(base_rates, 1e-4, 1 - 1e-4)

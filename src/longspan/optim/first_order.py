@@ -45,9 +45,7 @@ class FirstOrder:
         threshold: largest gradient norm, infinity for no clipping.
     """
 
-    def __init__(
-        self, loss: Loss, learning_rate: float | Schedule, momentum: float | Schedule, threshold: float
-    ):
+    def __init__(self, loss: Loss, learning_rate: float | Schedule, momentum: float | Schedule, threshold: float):
         self.loss = loss
         self.clip = clip_by_norm(threshold)
         self.nesterov = nesterov(learning_rate, momentum)

@@ -22,9 +22,7 @@ class NesterovState(NamedTuple):
     scale: Float[Array, ""]
 
 
-def nesterov(
-    learning_rate: float | Schedule, momentum: float | Schedule = 0.0
-) -> optax.GradientTransformation:
+def nesterov(learning_rate: float | Schedule, momentum: float | Schedule = 0.0) -> optax.GradientTransformation:
     r"""Simplified Nesterov momentum.
 
     .. math::
@@ -59,9 +57,7 @@ def nesterov(
         del params
         epsilon = rate(state.step) * state.scale
         mu_previous, mu = decay(state.step), decay(state.step + 1)
-        updates = jax.tree.map(
-            lambda v, g: mu * mu_previous * v - (1 + mu) * epsilon * g, state.velocity, gradient
-        )
+        updates = jax.tree.map(lambda v, g: mu * mu_previous * v - (1 + mu) * epsilon * g, state.velocity, gradient)
         velocity = jax.tree.map(lambda v, g: mu_previous * v - epsilon * g, state.velocity, gradient)
         return updates, NesterovState(state.step + 1, velocity, state.scale)
 

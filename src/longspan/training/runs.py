@@ -66,9 +66,7 @@ class Run:
     def create(path: Path, config: TrainConfig, data: DataRecord, environment: dict) -> "Run":
         """Make a new run folder; one that already holds something is refused."""
         if path.exists() and any(path.iterdir()):
-            raise InputError(
-                f"{path} is not empty: `longspan resume {path}` goes on with it, --run-dir names another"
-            )
+            raise InputError(f"{path} is not empty: `longspan resume {path}` goes on with it, --run-dir names another")
         with explain_disk_errors(path):
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         run = Run(path, config, data)
@@ -83,9 +81,7 @@ class Run:
         """Open a folder that `create` made."""
         file = path / "config.json"
         if not file.is_file():
-            raise InputError(
-                f"expected a run folder with a config.json, got {path}; `longspan train` makes one"
-            )
+            raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
         try:
             description = msgspec.json.decode(file.read_bytes(), type=RunDescription)
         except msgspec.MsgspecError as error:
@@ -106,9 +102,7 @@ class Run:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError(
-                    f"{self.path} is being trained by another process; wait for it or stop it"
-                ) from error
+                raise InputError(f"{self.path} is being trained by another process; wait for it or stop it") from error
             yield
 
     @property
@@ -133,9 +127,7 @@ class Run:
         file = self.path / "metrics.jsonl"
         found = file.stat().st_size if file.exists() else 0
         if found < size:
-            raise InputError(
-                f"{file} has {found} bytes, the checkpoint knows of {size}; restore it or start anew"
-            )
+            raise InputError(f"{file} has {found} bytes, the checkpoint knows of {size}; restore it or start anew")
         os.truncate(file, size)
 
     def metrics(self) -> list[dict]:
@@ -149,23 +141,17 @@ class Run:
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
-        write_atomic(
-            self.path / "model.safetensors", save(arrays, {"format": "longspan", "longspan": __version__})
-        )
+        write_atomic(self.path / "model.safetensors", save(arrays, {"format": "longspan", "longspan": __version__}))
 
     def read_model(self) -> dict:
         """The best weights so far."""
         file = self.path / "model.safetensors"
         if not file.exists():
-            raise InputError(
-                f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first"
-            )
+            raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
         try:
             return load_file(file)
         except SafetensorError as error:
-            raise InputError(
-                f"{file} is damaged ({error}); `longspan resume {self.path}` writes it again"
-            ) from error
+            raise InputError(f"{file} is damaged ({error}); `longspan resume {self.path}` writes it again") from error
 
     def write_result(self, result: dict) -> None:
         write_atomic(self.path / "result.json", _pretty(result))

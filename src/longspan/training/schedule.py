@@ -57,9 +57,7 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
     return Decision(after, is_best, stop=stop)
 
 
-def _decide_rnnlm(
-    before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None
-) -> Decision:
+def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
     """Once the gain falls under 0.3 % the rate halves every epoch; when it does so again, training ends."""
     too_little = before.last is not None and score * RNNLM_GAIN < before.last
     if too_little and before.halving:
