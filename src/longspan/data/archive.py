@@ -85,9 +85,7 @@ def read_arrays(path: Path) -> Arrays:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             total = sum(info.file_size for info in members)
             if total > MAX_BYTES:
-                raise InputError(
-                    f"{path} unpacks to {total} bytes, more than the {MAX_BYTES} allowed; split it up"
-                )
+                raise InputError(f"{path} unpacks to {total} bytes, more than the {MAX_BYTES} allowed; split it up")
             return {info.filename.removesuffix(".npy"): _read_member(archive, info) for info in members}
     except FileNotFoundError:
         raise
@@ -120,30 +118,20 @@ def _metadata(array: np.ndarray | None, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} has an array 'metadata' that is not JSON; rename or remove it") from error
     if not isinstance(metadata, dict) or metadata.get("format", FORMAT) != FORMAT:
-        raise InputError(
-            f"{path} was written in a format this version does not read; import its source again"
-        )
+        raise InputError(f"{path} was written in a format this version does not read; import its source again")
     return metadata
 
 
-def _songs(
-    arrays: Arrays, path: Path, shares: tuple[float, float, float], seed: int
-) -> dict[str, list[Song]]:
+def _songs(arrays: Arrays, path: Path, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
     if all(f"{split}_lengths" in arrays for split in SPLITS):
-        return {
-            split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS
-        }
+        return {split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS}
     songs = {name: check_song(array, f"'{name}' in {path}") for name, array in arrays.items()}
-    by_split = {
-        split: [song for name, song in songs.items() if name.startswith(f"{split}/")] for split in SPLITS
-    }
+    by_split = {split: [song for name, song in songs.items() if name.startswith(f"{split}/")] for split in SPLITS}
     if not any(by_split.values()):
         return split_songs(songs, shares, seed)
     missing = [split for split, members in by_split.items() if not members]
     if missing or sum(map(len, by_split.values())) < len(songs):
-        raise InputError(
-            f"{path} must name every song train/..., valid/... or test/... and have some of each"
-        )
+        raise InputError(f"{path} must name every song train/..., valid/... or test/... and have some of each")
     return by_split
 
 

@@ -82,9 +82,7 @@ def _corpus() -> tuple[list[Path], str]:
     """The scores of Bach in the corpus, by name, and the version of music21 they came with."""
     specification = importlib.util.find_spec("music21")
     if specification is None or not specification.submodule_search_locations:
-        raise InputError(
-            "the Bach chorales come with music21, which is not installed: pip install 'longspan[music]'"
-        )
+        raise InputError("the Bach chorales come with music21, which is not installed: pip install 'longspan[music]'")
     folder = Path(specification.submodule_search_locations[0], "corpus", "bach")
     scores = sorted(path for path in folder.glob("bwv*") if path.suffix in (".mxl", ".xml"))
     if not scores:

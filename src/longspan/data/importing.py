@@ -69,13 +69,9 @@ def import_path(
         )
         report = ImportReport(data, target, files, tuple(skipped))
     elif not path.is_file():
-        raise InputError(
-            f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file"
-        )
+        raise InputError(f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file")
     elif path.suffix.lower() == ".npz":
-        report = ImportReport(
-            read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target
-        )
+        report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
     else:
         report = ImportReport(load_text_file(path, name, unit, vocabulary_size), target)
     write_set(target, report.data)
@@ -89,7 +85,5 @@ def _target(name: str, data_dir: Path | str | None, replace: bool) -> Path:
         raise InputError(f"'{name}' cannot name a data set; use letters, digits, - and _")
     target = imported_directory(data_dir) / f"{name}.npz"
     if target.exists() and not replace:
-        raise InputError(
-            f"there is already a data set '{name}' ({target}); choose another name or replace it"
-        )
+        raise InputError(f"there is already a data set '{name}' ({target}); choose another name or replace it")
     return target

@@ -38,9 +38,7 @@ def find_key(weights: np.ndarray) -> Key:
     Key(tonic=2, mode='major')
     """
     keys = [Key(tonic, mode) for mode in ("major", "minor") for tonic in range(12)]
-    profiles = np.array(
-        [np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys]
-    )
+    profiles = np.array([np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys])
     centred = profiles - profiles.mean(axis=1, keepdims=True)
     # The weights need no normalising: that scales all 24 correlations alike.
     scores = centred @ (weights - weights.mean()) / np.linalg.norm(centred, axis=1)

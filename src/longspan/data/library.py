@@ -30,9 +30,7 @@ class Entry:
     state: Literal["ready", "to download", "needs music21"]
 
 
-def load(
-    name: str, data_dir: Path | str | None = None, *, progress: Progress | None = None
-) -> MusicData | TextData:
+def load(name: str, data_dir: Path | str | None = None, *, progress: Progress | None = None) -> MusicData | TextData:
     """Load a data set.
 
     Args:

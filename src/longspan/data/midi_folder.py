@@ -91,9 +91,7 @@ def _read_songs(
             continue
         frames += len(songs[file])
         if frames > MAX_TOTAL_FRAMES:
-            raise InputError(
-                f"the MIDI files have more than {MAX_TOTAL_FRAMES} frames; import a part of them"
-            )
+            raise InputError(f"the MIDI files have more than {MAX_TOTAL_FRAMES} frames; import a part of them")
         if remark:
             remarks.append(f"{file}: {remark}")
     progress("reading MIDI files", len(files), len(files))
@@ -106,9 +104,7 @@ def _read_song(path: Path, frames_per_beat: int, transpose: bool) -> tuple[Song,
     roll = round_to_frames(notes, frames_per_beat)
     song, beyond = place_on_piano(roll, shift_to_c(key_of(roll)) if transpose else 0)
     counts = {"beyond the keyboard left out": beyond, "never released, held to the end": unreleased}
-    return song, ", ".join(
-        f"{count} note{'s' * (count > 1)} {what}" for what, count in counts.items() if count
-    )
+    return song, ", ".join(f"{count} note{'s' * (count > 1)} {what}" for what, count in counts.items() if count)
 
 
 def _midi_files(folder: Path) -> dict[str, Path]:

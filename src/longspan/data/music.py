@@ -86,9 +86,7 @@ def check_song(song: np.ndarray, where: str) -> Song:
             f"cut rolls of 128 pitches as roll[:, {LOWEST_PITCH}:{HIGHEST_PITCH + 1}]"
         )
     if song.dtype != np.bool_ and (song.dtype.kind not in "iu" or np.any((song != 0) & (song != 1))):
-        raise InputError(
-            f"{where} must hold only 0 and 1, as integers or booleans; threshold velocities first"
-        )
+        raise InputError(f"{where} must hold only 0 and 1, as integers or booleans; threshold velocities first")
     if len(song) == 0:
         raise InputError(f"{where} has no frames; leave empty songs out")
     return song.astype(np.uint8)
@@ -103,9 +101,7 @@ def split_songs(
     hardly depends on which others there are and never on the order of files in a folder.
     """
     if len(songs) < len(SPLITS):
-        raise InputError(
-            f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split"
-        )
+        raise InputError(f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split")
     order = sorted(songs, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     return {split: [songs[name] for name in order[part]] for split, part in cut(len(order), shares).items()}
 

@@ -35,8 +35,7 @@ def read_score(path: Path) -> Score:
     lengths = [max(length for length, _ in bar) for bar in zip_longest(*bars, fillvalue=(0.0, []))]
     starts = list(accumulate(lengths, initial=0.0))
     voices = [
-        (names.get(part.get("id"), ""), _timed(part_bars, starts))
-        for part, part_bars in zip(parts, bars, strict=True)
+        (names.get(part.get("id"), ""), _timed(part_bars, starts)) for part, part_bars in zip(parts, bars, strict=True)
     ]
     return Score(voices, first_bar=lengths[0] if lengths else 0.0)
 

@@ -95,9 +95,7 @@ def _arrange_by_song(songs: Sequence[Song], chunk_length: int, order: np.ndarray
     ordered = [songs[song] for song in order]
     starts = chunk_starts(ordered, chunk_length)
     # Flattened, a song is one run of frames from its first chunk on, with padding only after it.
-    placements = [
-        (0, int(start) * chunk_length, song) for start, song in zip(starts[:-1], ordered, strict=True)
-    ]
+    placements = [(0, int(start) * chunk_length, song) for start, song in zip(starts[:-1], ordered, strict=True)]
     return _place(placements, int(starts[-1]), chunk_length, lanes=1)
 
 

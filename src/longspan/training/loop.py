@@ -17,8 +17,10 @@ import msgspec
 import numpy as np
 
 from longspan.config import TrainConfig
+from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange, song_order
-from longspan.evaluation import SplitEvaluator
+from longspan.data.text import TextData
+from longspan.evaluation import SplitEvaluator, arrange_split
 from longspan.models.parameters import from_named, split_constants, to_named
 from longspan.models.sequence import SequenceModel, build
 from longspan.optim.first_order import FirstOrder, FirstOrderState, Info
@@ -103,7 +105,7 @@ class Diverged(Exception):
 
 def train(
     run: Run,
-    data,
+    data: MusicData | TextData,
     *,
     listener: Listener,
     interrupted: Callable[[], bool] = lambda: False,
@@ -163,9 +165,9 @@ def trained_model(run: Run) -> SequenceModel:
     return from_named(like, run.read_model())
 
 
-def base_rates(data) -> np.ndarray:
+def base_rates(data: MusicData | TextData) -> np.ndarray:
     """How often each key is on, or each symbol occurs, in the training split."""
-    if data.kind == "music":
+    if isinstance(data, MusicData):
         return np.concatenate(data.splits["train"]).mean(axis=0)
     counts = np.bincount(data.splits["train"], minlength=len(data.vocabulary))
     return counts / counts.sum()
@@ -174,10 +176,10 @@ def base_rates(data) -> np.ndarray:
 class ChunkSource:
     """The training split as chunks, in the order of an epoch."""
 
-    def __init__(self, config: TrainConfig, data):
+    def __init__(self, config: TrainConfig, data: MusicData | TextData):
         self.config = config
         self.content = data.splits["train"]
-        self.fixed = arrange(self.content, config.chunk_length, config.lanes) if data.kind == "text" else None
+        self.fixed = arrange_split(data, "train", config.chunk_length, config.lanes) if data.kind == "text" else None
 
     def epoch(self, number: int) -> Chunks:
         """All chunks of an epoch: songs in an order that only seed and epoch decide; a text has only one order."""
