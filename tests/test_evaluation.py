@@ -10,7 +10,7 @@ from catalog import tiny_config, tiny_music, tiny_text
 from longspan import evaluation
 from longspan.evaluation import SplitEvaluator, frame_accuracy, share_of_larger, share_of_union
 from longspan.models.sequence import build
-from longspan.training.loop import base_rates
+from longspan.training.source import base_rates
 
 
 def twin_log_likelihood(model, sequences, first_input, make_input, log_prob):

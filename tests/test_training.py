@@ -13,9 +13,11 @@ from catalog import tiny_config, tiny_music, tiny_text
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parameters import split_constants
-from longspan.training.loop import ChunkSource, average_norm, base_rates, initial_model, train, trained_model
-from longspan.training.objective import Carry, Context, Objective
+from longspan.training.loop import train
+from longspan.training.objective import Context, Objective
 from longspan.training.runs import DataRecord, Run
+from longspan.training.setup import average_norm, first_carry, initial_model, trained_model
+from longspan.training.source import ChunkSource, base_rates
 
 
 class Silent:
@@ -105,7 +107,7 @@ def test_only_damaged_checkpoints_are_an_error(music, uninterrupted, tmp_path):
     shutil.copytree(uninterrupted, path)
     for file in path.glob("checkpoints/*/arrays.safetensors"):
         file.write_bytes(b"")
-    with pytest.raises(InputError, match="all 2 of them damaged"):
+    with pytest.raises(InputError, match="all 2 checkpoints"):
         train(Run.open(path), music, listener=Silent())
 
 
@@ -164,10 +166,10 @@ def test_auto_clip_is_the_average_norm_over_one_pass(music):
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
     source = ChunkSource(config, music)
-    found = average_norm(params, model, source, context)
+    found = average_norm(params, first_carry(model, config), source, context)
 
     chunks, objective = source.epoch(0), Objective.of(config)
-    carry = Carry(model.start(1), jnp.zeros((), jnp.int32))
+    carry = first_carry(model, config)
     gradient = jax.jit(jax.grad(objective, has_aux=True))
     norms = []
     for index in range(len(chunks.lengths)):
@@ -182,7 +184,7 @@ def test_objective_is_the_scaled_sum_over_counted_steps_plus_l1(loss, scale, mus
     model = initial_model(config, DataRecord.of(music), base_rates(music))
     params, constants = split_constants(model)
     chunk = jax.tree.map(lambda leaf: leaf[-1], ChunkSource(config, music).epoch(0))
-    carry = Carry(model.start(1), jnp.zeros((), jnp.int32))
+    carry = first_carry(model, config)
     value, (_, total) = Objective.of(config)(params, carry, chunk, Context(constants, jax.random.key(0)))
 
     _, hidden = model.run(model.start(1), chunk.inputs, chunk.resets, chunk.lengths)

@@ -138,7 +138,7 @@ def _import(arguments: list[str]) -> None:
             progress=progress,
         )
     summary = summarize(report.data)
-    skipped = [asdict(one) for one in report.skipped]
+    skipped = [one._asdict() for one in report.skipped]
     if options.json:
         print_json({**asdict(summary), "path": str(report.path), "files": report.files, "skipped": skipped})
         return

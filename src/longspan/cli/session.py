@@ -13,8 +13,9 @@ from longspan.cli.display import TrainingDisplay, show_scores
 from longspan.cli.output import print_json, progress_bar
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.training.loop import Outcome, train, trained_model
+from longspan.training.loop import Outcome, train
 from longspan.training.runs import Run
+from longspan.training.setup import trained_model
 
 
 def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,16 @@ class Chunks(NamedTuple):
         resets: (N, T, B) bool, the state is set to zero *before* this step.
         mask: (N, T, B) bool, the step counts; the others are padding.
         lengths: (N,) int32, the steps up to the last that counts in any lane.
+
+    NumPy arrays as they come from here; inside a compiled step the same tuple holds JAX arrays, and one chunk of it
+    has no first axis.
     """
 
-    inputs: np.ndarray
-    targets: np.ndarray
-    resets: np.ndarray
-    mask: np.ndarray
-    lengths: np.ndarray
+    inputs: Any
+    targets: Any
+    resets: Any
+    mask: Any
+    lengths: Any
 
 
 def arrange(
