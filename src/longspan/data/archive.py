@@ -18,8 +18,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from longspan.data.music import SPLIT_SHARES, MusicData, Song, check_song, split_songs
+from longspan.data.music import MusicData, Song, check_song
 from longspan.data.names import SPLITS
+from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.storage import replacing
 from longspan.data.text import TextData
 from longspan.errors import InputError
@@ -57,7 +58,7 @@ def read_set(
     name: str,
     *,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
 ) -> MusicData | TextData:
     """Read a stored set, or a user's piano rolls; the keywords are for what a user's file does not say."""
@@ -99,8 +100,12 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
         shape, dtype = _header(file)
         claimed = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or claimed > info.file_size:
-            raise ValueError(f"{info.filename} holds Python objects or claims more than it holds")
+        if dtype.hasobject:
+            raise ValueError(
+                f"{info.filename} holds Python objects, which are never opened; save one array a song"
+            )
+        if claimed > info.file_size:
+            raise ValueError(f"{info.filename} claims {claimed} bytes and has {info.file_size}")
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
@@ -135,7 +140,7 @@ def _songs(
         }
     songs = {name: check_song(array, f"'{name}' in {path}") for name, array in arrays.items()}
     by_split = {
-        split: [song for name, song in songs.items() if name.startswith(f"{split}/")] for split in SPLITS
+        split: [song for name, song in songs.items() if name.split("/")[0] == split] for split in SPLITS
     }
     if not any(by_split.values()):
         return split_songs(songs, shares, seed)

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from longspan.data.archive import read_set, write_set
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.music import MusicData, Song, split_songs, without_repeats
+from longspan.data.music import MusicData, Song
 from longspan.data.musicxml import Score, read_score
 from longspan.data.names import BACH
 from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, sample_on_beat
+from longspan.data.splitting import split_songs, without_repeats
 from longspan.data.storage import cache_directory
 from longspan.errors import InputError
 
