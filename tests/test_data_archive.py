@@ -138,6 +138,15 @@ STORED = {"valid": SONG, "valid_lengths": np.array([4]), "test": SONG, "test_len
             ),
             "outside the vocabulary",
         ),
+        (
+            saved(
+                metadata=np.array(
+                    json.dumps({"kind": "text", "vocabulary": ["a"], "unit": "word", "end_token": 0})
+                ),
+                **{split: np.array([0]) for split in ("train", "valid", "test")},
+            ),
+            "no such unit or end token",
+        ),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -1,5 +1,6 @@
 """Notes become frames, songs come to C, and splits are fixed."""
 
+import doctest
 import math
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from real_data import DATA, needs_benchmarks
 
 from longspan.data import MusicData, load
+from longspan.data import keys as keys_module
 from longspan.data import rolls as rolls_module
 from longspan.data.keys import Key, find_key, key_of, shift_to_c
 from longspan.data.music import check_song
@@ -116,6 +118,10 @@ def test_minor_keys_are_told_from_their_major_relatives(tonic: int) -> None:
     major = np.zeros(12)
     major[list(MAJOR_SCALE)] = [3, 1, 2, 1, 3, 1, 1]
     assert find_key(np.roll(major, tonic)) == Key(tonic, "major")
+
+
+def test_the_example_of_a_key_is_true() -> None:
+    assert doctest.testmod(keys_module) == (0, 1)
 
 
 @given(st.integers(3, 200), st.tuples(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1)))

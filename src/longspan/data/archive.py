@@ -18,16 +18,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from longspan.data.music import MusicData, Song, check_song
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song, check_song
 from longspan.data.names import SPLITS
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.storage import replacing
-from longspan.data.text import TextData
+from longspan.data.text import END, UNKNOWN, TextData
 from longspan.errors import InputError
 
 FORMAT = 1
 MAX_BYTES = 2**30
-DEFAULT_FRAMES_PER_BEAT = 2
 
 Arrays = dict[str, np.ndarray]
 
@@ -75,7 +74,7 @@ def read_set(
             str(metadata.get("origin", path.name)),
             tuple(map(str, metadata.get("remarks", ()))),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} is a damaged data set ({error!r}); import it again") from error
 
 
@@ -170,6 +169,8 @@ def _text(arrays: Arrays, metadata: dict[str, Any], name: str) -> TextData:
     for split, tokens in splits.items():
         if tokens.ndim != 1 or tokens.min(initial=0) < 0 or tokens.max(initial=0) >= len(vocabulary):
             raise ValueError(f"tokens of {split} outside the vocabulary")
+    if metadata["unit"] not in UNKNOWN or vocabulary[metadata["end_token"]] != END:
+        raise ValueError("no such unit or end token")
     return TextData(
         name,
         metadata["unit"],

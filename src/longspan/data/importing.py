@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.data.archive import DEFAULT_FRAMES_PER_BEAT, read_set, write_set
+from longspan.data.archive import read_set, write_set
 from longspan.data.midi_folder import Skipped, gather_midi
-from longspan.data.music import MusicData
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData
 from longspan.data.names import BUILT_IN
 from longspan.data.progress import Progress
 from longspan.data.splitting import SONG_SHARES

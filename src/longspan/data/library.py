@@ -37,8 +37,7 @@ def load(
 
     Args:
         name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, an imported set, or a path: a folder of MIDI
-        files, an
-            `.npz` of piano rolls, a text file (by characters; `words:path` reads it by words).
+            files, an `.npz` of piano rolls, a text file (by characters; `words:path` reads it by words).
         data_dir: where benchmarks and imported sets are, see `storage.data_directory`.
         progress: told how far a download or conversion is.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.archive import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import UnreadableMidi, read_notes
-from longspan.data.music import MusicData, Song
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song
 from longspan.data.names import SPLITS
 from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, round_to_frames

@@ -21,6 +21,7 @@ from longspan.errors import InputError
 KEYS = 88
 LOWEST_PITCH = 21
 HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
+DEFAULT_FRAMES_PER_BEAT = 2
 
 Song = np.ndarray
 """uint8, time x 88."""
