@@ -18,15 +18,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from longspan.data.music import SPLIT_SHARES, MusicData, Song, check_song, split_songs
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song, check_song
 from longspan.data.names import SPLITS
+from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.storage import replacing
-from longspan.data.text import TextData
+from longspan.data.text import END, UNKNOWN, TextData
 from longspan.errors import InputError
 
 FORMAT = 1
 MAX_BYTES = 2**30
-DEFAULT_FRAMES_PER_BEAT = 2
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,7 +57,7 @@ def read_set(
     name: str,
     *,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
 ) -> MusicData | TextData:
     """Read a stored set, or a user's piano rolls; the keywords are for what a user's file does not say."""
@@ -74,7 +74,7 @@ def read_set(
             str(metadata.get("origin", path.name)),
             tuple(map(str, metadata.get("remarks", ()))),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} is a damaged data set ({error!r}); import it again") from error
 
 
@@ -97,8 +97,10 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
         shape, dtype = _header(file)
         claimed = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or claimed > info.file_size:
-            raise ValueError(f"{info.filename} holds Python objects or claims more than it holds")
+        if dtype.hasobject:
+            raise ValueError(f"{info.filename} holds Python objects, which are never opened; save one array a song")
+        if claimed > info.file_size:
+            raise ValueError(f"{info.filename} claims {claimed} bytes and has {info.file_size}")
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
@@ -126,7 +128,7 @@ def _songs(arrays: Arrays, path: Path, shares: tuple[float, float, float], seed:
     if all(f"{split}_lengths" in arrays for split in SPLITS):
         return {split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS}
     songs = {name: check_song(array, f"'{name}' in {path}") for name, array in arrays.items()}
-    by_split = {split: [song for name, song in songs.items() if name.startswith(f"{split}/")] for split in SPLITS}
+    by_split = {split: [song for name, song in songs.items() if name.split("/")[0] == split] for split in SPLITS}
     if not any(by_split.values()):
         return split_songs(songs, shares, seed)
     missing = [split for split, members in by_split.items() if not members]
@@ -153,6 +155,8 @@ def _text(arrays: Arrays, metadata: dict[str, Any], name: str) -> TextData:
     for split, tokens in splits.items():
         if tokens.ndim != 1 or tokens.min(initial=0) < 0 or tokens.max(initial=0) >= len(vocabulary):
             raise ValueError(f"tokens of {split} outside the vocabulary")
+    if metadata["unit"] not in UNKNOWN or vocabulary[metadata["end_token"]] != END:
+        raise ValueError("no such unit or end token")
     return TextData(
         name,
         metadata["unit"],

@@ -34,7 +34,7 @@ def key_of(roll: np.ndarray) -> Key:
 def find_key(weights: np.ndarray) -> Key:
     """The key whose profile correlates best with the weights of the twelve pitch classes.
 
-    >>> find_key(np.array([0, 0, 2, 0, 1, 0, 1, 2, 0, 2, 0, 1]))
+    >>> find_key(np.array([0, 1, 3, 0, 1, 0, 2, 1, 0, 3, 0, 1]))
     Key(tonic=2, mode='major')
     """
     keys = [Key(tonic, mode) for mode in ("major", "minor") for tonic in range(12)]

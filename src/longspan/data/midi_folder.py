@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.archive import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import UnreadableMidi, read_notes
-from longspan.data.music import SPLIT_SHARES, MusicData, Song, split_songs, without_repeats
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song
 from longspan.data.names import SPLITS
 from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, round_to_frames
+from longspan.data.splitting import SONG_SHARES, split_songs, without_repeats
 from longspan.errors import InputError
 
 SUFFIXES = (".mid", ".midi")
@@ -40,7 +40,7 @@ def gather_midi(
     name: str,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
     transpose: bool = True,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Gathered:
@@ -62,7 +62,7 @@ def gather_midi(
     songs = without_repeats(songs, lambda file, reason: skipped.append(Skipped(file, reason)))
     if len(songs) < len(SPLITS) and skipped:
         raise InputError(
-            f"only {len(songs)} of {len(files)} MIDI files in {folder} can be used, expected {len(SPLITS)} or more; "
+            f"only {len(songs)} of {len(files)} MIDI files in {folder} can be used, expected at least 3; "
             f"the first left out was {skipped[0].file}: {skipped[0].reason}"
         )
     data = MusicData(

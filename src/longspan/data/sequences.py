@@ -113,7 +113,7 @@ def _arrange_in_lanes(songs: Sequence[Song], chunk_length: int, lanes: int, orde
 
 
 def _deal(lengths: Sequence[int], lanes: int) -> list[int]:
-    """A lane for each song, so that lanes are about equally long: longest song first, to the shortest lane."""
+    """A lane for each song, so that lanes are about equally long: longest first, to the shortest lane."""
     loads = [(0, lane) for lane in range(lanes)]
     assigned = [0] * len(lengths)
     for song in sorted(range(len(lengths)), key=lambda song: -lengths[song]):

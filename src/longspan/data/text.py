@@ -19,21 +19,20 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longspan.data.music import cut
 from longspan.data.names import SPLITS, Benchmark
+from longspan.data.splitting import TEXT_SHARES, cut
 from longspan.errors import InputError
 
 Unit = Literal["word", "character"]
 
 END = "\n"
 UNKNOWN: dict[Unit, str] = {"word": "<unk>", "character": "\ufffd"}
-TEXT_SHARES = (0.9, 0.05, 0.05)
 DEFAULT_VOCABULARY_SIZE = 10_000
 MIN_LINES = 10
 MAX_TEXT_BYTES = 2**28
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextData:
     """A text in three splits.
 
