@@ -47,6 +47,7 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
             yield temporary
+            temporary.chmod(0o777 & ~_umask())  # mkdtemp makes folders only their owner may enter
             sync_folder(temporary)
             os.rename(temporary, path)
         except BaseException:
@@ -79,3 +80,9 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"cannot write {path}: {reason}; free some space or choose a writable folder") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
