@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -46,7 +47,7 @@ def _infer_shapes(*shapes, apply, transpose, residuals):
     results = jax.eval_shape(
         lambda *arrays: _evaluate(*arrays, apply=apply, transpose=transpose, residuals=residuals), *structs
     )
-    return [jax.core.ShapedArray(result.shape, result.dtype) for result in results]
+    return [ShapedArray(result.shape, result.dtype) for result in results]
 
 
 def _differentiate(primals, tangents, *, apply, transpose, residuals):
@@ -59,11 +60,8 @@ def _differentiate(primals, tangents, *, apply, transpose, residuals):
     def bind(operands):
         return linear_map(apply, transpose, primals[:residuals], operands)
 
-    results = bind(primals[residuals:])
-    operand_tangents = tangents[residuals:]
-    if all(isinstance(tangent, ad.Zero) for tangent in operand_tangents):
-        return results, [ad.Zero.from_primal_value(result) for result in results]
-    return results, bind([ad.instantiate_zeros(tangent) for tangent in operand_tangents])
+    tangents = [ad.instantiate_zeros(tangent) for tangent in tangents[residuals:]]
+    return bind(primals[residuals:]), bind(tangents)
 
 
 def _transpose(cotangents, *arrays, apply, transpose, residuals):

@@ -1,4 +1,4 @@
-"""The leaky recurrence through time (section 2 of the paper), its tangent and its adjoint.
+"""The leaky recurrence through time (section 3.2 of the paper), its tangent and its adjoint.
 
 With k_t = 1 - reset_t, per lane: h_t = a k_t h_{t-1} + (1 - a) f(k_t h_{t-1} U + u_t). `forward` also returns
 gain_t = (1 - a) f'(...), on which the two linear walks depend; `adjoint` is the exact transpose of `tangent`.

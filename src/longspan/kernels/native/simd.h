@@ -66,6 +66,12 @@ inline void store_first(float* target, Vector value, long count) {
 #endif
 }
 
+inline Vector first_lanes_of(Vector value, long count) {
+  Integers lane;
+  for (int i = 0; i < kWidth; ++i) lane[i] = i;
+  return lane < static_cast<int32_t>(count) ? value : Vector{};
+}
+
 // Calls body(offset, load, store) for whole vectors and once more, with masked access, for what is left.
 template <class Body>
 inline void for_each_vector(long count, Body body) {
