@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from longspan.kernels import bernoulli, softmax
+from longspan.kernels.matmul import affine
+
 Hidden = Float[Array, "time lane hidden"]
 Targets = Shaped[Array, "time lane ..."]
 
@@ -67,11 +70,11 @@ class Bernoulli(ExactOutput):
     bias: Float[Array, " key"]
 
     def logits(self, hidden, targets, length):
-        del targets, length
-        return hidden @ self.weights + self.bias
+        del targets
+        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
-        return bernoulli_loss(logits, targets)
+        return bernoulli.loss(logits, targets, jnp.ones(targets.shape[:2], bool))
 
     def sample(self, hidden, *, key, temperature=1.0):
         return sample_bernoulli(hidden @ self.weights + self.bias, key, temperature)
@@ -84,23 +87,17 @@ class Softmax(ExactOutput):
     bias: Float[Array, " symbol"]
 
     def logits(self, hidden, targets, length):
-        del targets, length
-        return hidden @ self.weights + self.bias
+        del targets
+        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
-        picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-        return jax.nn.logsumexp(logits, axis=-1) - picked
+        return softmax.loss(logits, targets, jnp.ones(targets.shape, bool))
 
     def sample(self, hidden, *, key, temperature=1.0):
         logits = hidden @ self.weights + self.bias
         if temperature == 0:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
-
-
-def bernoulli_loss(logits: Float[Array, "... key"], targets: Shaped[Array, "... key"]) -> Float[Array, "..."]:
-    """Negative log-likelihood of on/off targets, summed over keys, in nats; exact for logits of any size."""
-    return jnp.sum(jax.nn.softplus(logits) - targets * logits, axis=-1)
 
 
 def sample_bernoulli(logits: Float[Array, "..."], key: PRNGKeyArray, temperature: float) -> Shaped[Array, "..."]:
