@@ -66,6 +66,11 @@ class Bernoulli(ExactOutput):
     weights: Float[Array, "hidden key"]
     bias: Float[Array, " key"]
 
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " key"], scale: float, *, key: PRNGKeyArray) -> "Bernoulli":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Bernoulli(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+
     def logits(self, hidden, targets, length):
         del targets, length
         return hidden @ self.weights + self.bias
@@ -82,6 +87,11 @@ class Softmax(ExactOutput):
 
     weights: Float[Array, "hidden symbol"]
     bias: Float[Array, " symbol"]
+
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " symbol"], scale: float, *, key: PRNGKeyArray) -> "Softmax":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Softmax(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
 
     def logits(self, hidden, targets, length):
         del targets, length
