@@ -15,7 +15,6 @@ from longspan.kernels.rows import sum_rows
 from longspan.models.parameters import Constant
 from longspan.models.recurrence import leaky_scan
 
-
 ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
 
 

@@ -69,12 +69,17 @@ class Bernoulli(ExactOutput):
     weights: Float[Array, "hidden key"]
     bias: Float[Array, " key"]
 
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " key"], scale: float, *, key: PRNGKeyArray) -> "Bernoulli":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Bernoulli(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+
     def logits(self, hidden, targets, length):
         del targets
         return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
-        return bernoulli.loss(logits, targets, jnp.ones(targets.shape[:2], bool))
+        return bernoulli_loss(logits, targets)
 
     def sample(self, hidden, *, key, temperature=1.0):
         return sample_bernoulli(hidden @ self.weights + self.bias, key, temperature)
@@ -85,6 +90,11 @@ class Softmax(ExactOutput):
 
     weights: Float[Array, "hidden symbol"]
     bias: Float[Array, " symbol"]
+
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " symbol"], scale: float, *, key: PRNGKeyArray) -> "Softmax":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Softmax(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
 
     def logits(self, hidden, targets, length):
         del targets
@@ -98,6 +108,11 @@ class Softmax(ExactOutput):
         if temperature == 0:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
+
+
+def bernoulli_loss(logits: Float[Array, "time lane key"], targets: Targets) -> Float[Array, "time lane"]:
+    """Negative log-likelihood of on/off targets, summed over keys, in nats."""
+    return bernoulli.loss(logits, targets, jnp.ones(targets.shape[:2], bool))
 
 
 def sample_bernoulli(logits: Float[Array, "..."], key: PRNGKeyArray, temperature: float) -> Shaped[Array, "..."]:
