@@ -38,7 +38,7 @@ def clip_by_norm(threshold: float) -> optax.GradientTransformation:
 
     def update(updates, state, params=None):
         del state, params
-        norm = optax.global_norm(updates)
+        norm = optax.tree.norm(updates)
         clipped = norm > threshold
         factor = jnp.where(clipped, threshold / norm, 1.0)
         return jax.tree.map(lambda g: g * factor, updates), ClipState(norm, clipped)
