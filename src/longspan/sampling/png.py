@@ -4,6 +4,8 @@ The edge of every shape is blended by its signed distance to each pixel's centre
 strokes alike.
 """
 
+import itertools
+import math
 import struct
 import zlib
 
@@ -46,7 +48,7 @@ def encode(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
         [
             b"\x89PNG\r\n\x1a\n",
             _chunk(b"IHDR", header),
-            _chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)),
+            _chunk(b"IDAT", zlib.compress(filtered.tobytes())),
             _chunk(b"IEND", b""),
         ]
     )
@@ -95,7 +97,7 @@ def _trace(canvas: UInt8[np.ndarray, "height width 3"], points: Float[np.ndarray
     (centre_x, centre_y), (half_width, half_height) = (low + high) / 2, (high - low) / 2
     rows, columns, y, x = _window(canvas, centre_x, centre_y, half_width, half_height)
     distance = np.full(np.broadcast_shapes(x.shape, y.shape), np.inf)
-    for (start_x, start_y), (end_x, end_y) in zip(points[:-1], points[1:], strict=True):
+    for (start_x, start_y), (end_x, end_y) in itertools.pairwise(points):
         step_x, step_y = end_x - start_x, end_y - start_y
         if np.isnan(step_x):
             continue
@@ -108,12 +110,15 @@ def _trace(canvas: UInt8[np.ndarray, "height width 3"], points: Float[np.ndarray
 def _window(canvas, centre_x: float, centre_y: float, half_width: float, half_height: float):
     """The pixels a shape can touch, as slices, and the coordinates of their centres, which broadcast."""
     height, width, _ = canvas.shape
-    top, bottom = max(int(centre_y - half_height) - 1, 0), min(int(centre_y + half_height) + 2, height)
-    left, right = max(int(centre_x - half_width) - 1, 0), min(int(centre_x + half_width) + 2, width)
+    top, bottom = max(math.floor(centre_y - half_height), 0), min(math.ceil(centre_y + half_height), height)
+    left, right = max(math.floor(centre_x - half_width), 0), min(math.ceil(centre_x + half_width), width)
     y, x = np.arange(top, bottom)[:, None] + 0.5, np.arange(left, right)[None, :] + 0.5
     return slice(top, bottom), slice(left, right), y, x
 
 
 def _blend(region: UInt8[np.ndarray, "height width 3"], colour: Colour, coverage: Float[np.ndarray, "..."]) -> None:
+    if coverage.min(initial=1) == 1:  # backgrounds and lines, which are most of a picture
+        region[...] = colour
+        return
     share = np.broadcast_to(coverage, region.shape[:2])[..., None]
     region[...] = np.rint(region + share * (np.array(colour) - region)).astype(np.uint8)
