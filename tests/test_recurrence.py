@@ -100,9 +100,7 @@ def test_states_and_gradients_ignore_what_lies_beyond_the_length(problem):
     poisoned[length:] = 1e6
 
     def total(drive, recurrent):
-        hidden = leaky_scan(
-            "tanh", drive, problem["first"], recurrent, problem["leak"], problem["resets"], length
-        )
+        hidden = leaky_scan("tanh", drive, problem["first"], recurrent, problem["leak"], problem["resets"], length)
         return jnp.sum(jnp.sin(hidden)), hidden
 
     gradient = jax.grad(total, argnums=(0, 1), has_aux=True)
@@ -127,7 +125,9 @@ def test_fused_run_equals_the_generic_scan_over_the_cells_own_step(activation, k
         activation=activation,
     )
     frames = random.random((8, 3, 9)) < 0.3
-    inputs = jnp.asarray(frames, jnp.uint8) if kind == "frames" else jnp.asarray(random.integers(0, 9, (8, 3)), jnp.int32)
+    inputs = (
+        jnp.asarray(frames, jnp.uint8) if kind == "frames" else jnp.asarray(random.integers(0, 9, (8, 3)), jnp.int32)
+    )
     resets = jnp.asarray(random.random((8, 3)) < 0.2)
     state = jnp.asarray(random.normal(size=(3, 6)), jnp.float32)
     fused_state, fused = cell.run(state, inputs, resets, jnp.asarray(8))

@@ -115,7 +115,8 @@ class Rule:
     def __str__(self) -> str:
         if self.high == math.inf:
             return f"a finite number {'above' if self.open_low else 'of at least'} {self.low:g}"
-        return f"{'above' if self.open_low else 'from'} {self.low:g} {'to below' if self.open_high else 'to'} {self.high:g}"
+        low, high = "above" if self.open_low else "from", "to below" if self.open_high else "to"
+        return f"{low} {self.low:g} {high} {self.high:g}"
 
 
 RULES = (

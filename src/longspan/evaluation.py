@@ -14,7 +14,9 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
+from longspan.data.text import TextData
 from longspan.models.sequence import SequenceModel
 
 LANES = 16
@@ -42,13 +44,11 @@ class SplitEvaluator:
         split: `train`, `valid` or `test`.
     """
 
-    def __init__(self, data, split: str):
-        self.kind = data.kind
-        self.unit = getattr(data, "unit", None)
-        content = data.splits[split]
+    def __init__(self, data: MusicData | TextData, split: str):
+        self.data = data
         # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
-        self.lanes = min(LANES, len(content)) if data.kind == "music" else 1
-        self.chunks = arrange(content, CHUNK_LENGTH, self.lanes)
+        self.lanes = min(LANES, len(data.splits[split])) if isinstance(data, MusicData) else 1
+        self.chunks = arrange_split(data, split, CHUNK_LENGTH, self.lanes)
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
@@ -58,12 +58,10 @@ class SplitEvaluator:
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every figure that applies to this kind of data."""
         log_likelihood = self.log_likelihood(model)
-        if self.kind == "text":
-            return Scores(
-                log_likelihood,
-                perplexity=math.exp(-log_likelihood) if self.unit == "word" else None,
-                bits_per_character=-log_likelihood / math.log(2) if self.unit == "character" else None,
-            )
+        if isinstance(self.data, TextData):
+            if self.data.unit == "word":
+                return Scores(log_likelihood, perplexity=math.exp(-log_likelihood))
+            return Scores(log_likelihood, bits_per_character=-log_likelihood / math.log(2))
         key = jax.random.key(seed)
         return Scores(
             log_likelihood,
@@ -74,6 +72,13 @@ class SplitEvaluator:
     def _mean(self, figure: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> float:
         sums = _sum_chunks(figure, self.lanes, model, self.chunks, key)
         return float(np.asarray(sums, np.float64).sum() / self.steps)
+
+
+def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lanes: int) -> Chunks:
+    """A split in its own order, as chunks."""
+    if isinstance(data, MusicData):
+        return arrange(data.splits[split], chunk_length, lanes)
+    return arrange(data.splits[split], chunk_length, lanes, end_token=data.end_token)
 
 
 def share_of_larger(hits, true, predicted):

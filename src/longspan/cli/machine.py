@@ -33,11 +33,12 @@ def describe(threads: int) -> dict:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: version(name) for name in packages},
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Installed version of a package, None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

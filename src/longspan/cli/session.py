@@ -10,15 +10,18 @@ import msgspec
 
 from longspan import cli, data, paper
 from longspan.cli.display import TrainingDisplay, show_scores
+from longspan.cli.output import print_json, progress_bar
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.training.loop import Outcome, train, trained_model
+from longspan.training.loop import Outcome, train
 from longspan.training.runs import Run
+from longspan.training.setup import trained_model
 
 
 def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
     """Load a data set; with `expected`, refuse one that is not the one a run was trained on."""
-    content = data.load(name, data_dir)
+    with progress_bar(quiet=quiet) as progress:
+        content = data.load(name, data_dir, progress=progress)
     if expected is not None and content.fingerprint != expected:
         raise InputError(f"the data of {name!r} have changed since the run began; restore them or start a new run")
     return content
@@ -36,7 +39,7 @@ def run_to_end(run: Run, content, *, as_json: bool, checkpoint_seconds: float) -
     result = {"test": msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))}
     run.write_result(result)
     if as_json:
-        _print_json({"run": str(run.path), "status": "done", "split": "test", **result["test"]})
+        print_json({"run": str(run.path), "status": "done", "split": "test", **result["test"]})
     else:
         show_scores(run, content, "test", msgspec.convert(result["test"], Scores), reason=outcome.reason)
     return cli.DONE
@@ -48,7 +51,7 @@ def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
     if as_json:
         figure = paper.test_figure(run.config.recipe, run.config.data) if split == "test" else None
         extra = {"paper": {figure[0]: figure[1]}} if figure else {}
-        _print_json({"run": str(run.path), "split": split, **msgspec.to_builtins(scores), **extra})
+        print_json({"run": str(run.path), "split": split, **msgspec.to_builtins(scores), **extra})
     else:
         show_scores(run, content, split, scores)
     return cli.DONE
@@ -75,14 +78,10 @@ def first_interrupt() -> Iterator:
 def _after_interrupt(run: Run, content, outcome: Outcome, as_json: bool) -> int:
     score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
     if as_json:
-        _print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
+        print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
     else:
         sys.stdout.write(
             f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
             f"Go on with:  longspan resume {run.path}\n"
         )
     return cli.INTERRUPTED
-
-
-def _print_json(value: dict) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

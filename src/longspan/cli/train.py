@@ -4,17 +4,16 @@ from pathlib import Path
 
 from longspan.cli import machine
 from longspan.cli.options import parse_train
-from longspan.training.runs import Run, next_run_path
+from longspan.training.runs import DataRecord, Run, next_run_path
 
 
 def run(arguments: list[str]) -> int:
     options = parse_train(arguments)
     machine.prepare(options.config.threads)
-    from longspan import data
     from longspan.cli import session
 
     content = session.load_data(options.config.data, options.data_dir, quiet=options.json)
     path = options.run_dir or next_run_path(Path("runs"), options.config)
     environment = machine.describe(options.config.threads)
-    created = Run.create(path, options.config, data.record(content), environment)
+    created = Run.create(path, options.config, DataRecord.of(content), environment)
     return session.run_to_end(created, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds)

@@ -18,15 +18,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from longspan.data.music import SPLIT_SHARES, MusicData, Song, check_song, split_songs
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song, check_song
 from longspan.data.names import SPLITS
+from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.storage import replacing
-from longspan.data.text import TextData
+from longspan.data.text import END, UNKNOWN, TextData
 from longspan.errors import InputError
 
 FORMAT = 1
 MAX_BYTES = 2**30
-DEFAULT_FRAMES_PER_BEAT = 2
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,7 +57,7 @@ def read_set(
     name: str,
     *,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
 ) -> MusicData | TextData:
     """Read a stored set, or a user's piano rolls; the keywords are for what a user's file does not say."""
@@ -74,7 +74,7 @@ def read_set(
             str(metadata.get("origin", path.name)),
             tuple(map(str, metadata.get("remarks", ()))),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path} is a damaged data set ({error!r}); import it again") from error
 
 
@@ -85,9 +85,7 @@ def read_arrays(path: Path) -> Arrays:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             total = sum(info.file_size for info in members)
             if total > MAX_BYTES:
-                raise InputError(
-                    f"{path} unpacks to {total} bytes, more than the {MAX_BYTES} allowed; split it up"
-                )
+                raise InputError(f"{path} unpacks to {total} bytes, more than the {MAX_BYTES} allowed; split it up")
             return {info.filename.removesuffix(".npy"): _read_member(archive, info) for info in members}
     except FileNotFoundError:
         raise
@@ -99,8 +97,10 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
         shape, dtype = _header(file)
         claimed = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or claimed > info.file_size:
-            raise ValueError(f"{info.filename} holds Python objects or claims more than it holds")
+        if dtype.hasobject:
+            raise ValueError(f"{info.filename} holds Python objects, which are never opened; save one array a song")
+        if claimed > info.file_size:
+            raise ValueError(f"{info.filename} claims {claimed} bytes and has {info.file_size}")
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
@@ -120,30 +120,20 @@ def _metadata(array: np.ndarray | None, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} has an array 'metadata' that is not JSON; rename or remove it") from error
     if not isinstance(metadata, dict) or metadata.get("format", FORMAT) != FORMAT:
-        raise InputError(
-            f"{path} was written in a format this version does not read; import its source again"
-        )
+        raise InputError(f"{path} was written in a format this version does not read; import its source again")
     return metadata
 
 
-def _songs(
-    arrays: Arrays, path: Path, shares: tuple[float, float, float], seed: int
-) -> dict[str, list[Song]]:
+def _songs(arrays: Arrays, path: Path, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
     if all(f"{split}_lengths" in arrays for split in SPLITS):
-        return {
-            split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS
-        }
+        return {split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS}
     songs = {name: check_song(array, f"'{name}' in {path}") for name, array in arrays.items()}
-    by_split = {
-        split: [song for name, song in songs.items() if name.startswith(f"{split}/")] for split in SPLITS
-    }
+    by_split = {split: [song for name, song in songs.items() if name.split("/")[0] == split] for split in SPLITS}
     if not any(by_split.values()):
         return split_songs(songs, shares, seed)
     missing = [split for split, members in by_split.items() if not members]
     if missing or sum(map(len, by_split.values())) < len(songs):
-        raise InputError(
-            f"{path} must name every song train/..., valid/... or test/... and have some of each"
-        )
+        raise InputError(f"{path} must name every song train/..., valid/... or test/... and have some of each")
     return by_split
 
 
@@ -165,6 +155,8 @@ def _text(arrays: Arrays, metadata: dict[str, Any], name: str) -> TextData:
     for split, tokens in splits.items():
         if tokens.ndim != 1 or tokens.min(initial=0) < 0 or tokens.max(initial=0) >= len(vocabulary):
             raise ValueError(f"tokens of {split} outside the vocabulary")
+    if metadata["unit"] not in UNKNOWN or vocabulary[metadata["end_token"]] != END:
+        raise ValueError("no such unit or end token")
     return TextData(
         name,
         metadata["unit"],

@@ -46,9 +46,7 @@ def trivial_baselines(data: MusicData | TextData, split: str = "test") -> MusicB
     return _text_baselines(data.splits["train"], data.splits[split], len(data.vocabulary))
 
 
-def expected_accuracy(
-    rates: np.ndarray, frames: np.ndarray, weights: np.ndarray | None = None
-) -> tuple[float, float]:
+def expected_accuracy(rates: np.ndarray, frames: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
     r"""Exact expected `accuracy` and `accuracy_union` of frames sampled key by key.
 
     With TP true positives among n true notes and FP false ones, accuracy is the mean over frames of $TP /
@@ -65,9 +63,7 @@ def expected_accuracy(
     sums = np.zeros(2)
     for start in range(0, len(frames), FRAMES_AT_ONCE):
         part = slice(start, start + FRAMES_AT_ONCE)
-        sums += _summed_accuracies(
-            np.asarray(rates[part], np.float64), frames[part].astype(bool), weights[part]
-        )
+        sums += _summed_accuracies(np.asarray(rates[part], np.float64), frames[part].astype(bool), weights[part])
     accuracy, union = sums / weights.sum()
     return float(accuracy), float(union)
 

@@ -1,8 +1,8 @@
 """The set `bach`: the four-part chorales of the installed music21 corpus, as rolls like the paper's JSB set.
 
 A frame holds what sounds on a quarter note; songs are moved to C major or C minor; the split is 60/20/20, by
-the SHA-256 of each chorale's name (`music.split_songs`). music21 is asked only for its files: reading them
-here takes a few seconds instead of half a minute. The result is kept in the user's cache.
+the SHA-256 of each chorale's name (`splitting.split_songs`). music21 is asked only for its files: reading
+them here takes a few seconds instead of half a minute. The result is kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 
 from longspan.data.archive import read_set, write_set
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.music import MusicData, Song, split_songs, without_repeats
+from longspan.data.music import MusicData, Song
 from longspan.data.musicxml import Score, read_score
 from longspan.data.names import BACH
 from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, sample_on_beat
+from longspan.data.splitting import split_songs, without_repeats
 from longspan.data.storage import cache_directory
 from longspan.errors import InputError
 
@@ -82,9 +83,7 @@ def _corpus() -> tuple[list[Path], str]:
     """The scores of Bach in the corpus, by name, and the version of music21 they came with."""
     specification = importlib.util.find_spec("music21")
     if specification is None or not specification.submodule_search_locations:
-        raise InputError(
-            "the Bach chorales come with music21, which is not installed: pip install 'longspan[music]'"
-        )
+        raise InputError("the Bach chorales come with music21, which is not installed: pip install 'longspan[music]'")
     folder = Path(specification.submodule_search_locations[0], "corpus", "bach")
     scores = sorted(path for path in folder.glob("bwv*") if path.suffix in (".mxl", ".xml"))
     if not scores:

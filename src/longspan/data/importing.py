@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.data.archive import DEFAULT_FRAMES_PER_BEAT, read_set, write_set
+from longspan.data.archive import read_set, write_set
 from longspan.data.midi_folder import Skipped, gather_midi
-from longspan.data.music import SPLIT_SHARES, MusicData
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData
 from longspan.data.names import BUILT_IN
 from longspan.data.progress import Progress
+from longspan.data.splitting import SONG_SHARES
 from longspan.data.storage import imported_directory
 from longspan.data.text import DEFAULT_VOCABULARY_SIZE, TextData, Unit, load_text_file
 from longspan.errors import InputError
@@ -33,7 +34,7 @@ def import_path(
     data_dir: Path | str | None = None,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
     transpose: bool = True,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
     unit: Unit = "character",
     vocabulary_size: int = DEFAULT_VOCABULARY_SIZE,
@@ -69,13 +70,9 @@ def import_path(
         )
         report = ImportReport(data, target, files, tuple(skipped))
     elif not path.is_file():
-        raise InputError(
-            f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file"
-        )
+        raise InputError(f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file")
     elif path.suffix.lower() == ".npz":
-        report = ImportReport(
-            read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target
-        )
+        report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
     else:
         report = ImportReport(load_text_file(path, name, unit, vocabulary_size), target)
     write_set(target, report.data)
@@ -89,7 +86,5 @@ def _target(name: str, data_dir: Path | str | None, replace: bool) -> Path:
         raise InputError(f"'{name}' cannot name a data set; use letters, digits, - and _")
     target = imported_directory(data_dir) / f"{name}.npz"
     if target.exists() and not replace:
-        raise InputError(
-            f"there is already a data set '{name}' ({target}); choose another name or replace it"
-        )
+        raise InputError(f"there is already a data set '{name}' ({target}); choose another name or replace it")
     return target

@@ -34,13 +34,11 @@ def key_of(roll: np.ndarray) -> Key:
 def find_key(weights: np.ndarray) -> Key:
     """The key whose profile correlates best with the weights of the twelve pitch classes.
 
-    >>> find_key(np.array([0, 0, 2, 0, 1, 0, 1, 2, 0, 2, 0, 1]))
+    >>> find_key(np.array([0, 1, 3, 0, 1, 0, 2, 1, 0, 3, 0, 1]))
     Key(tonic=2, mode='major')
     """
     keys = [Key(tonic, mode) for mode in ("major", "minor") for tonic in range(12)]
-    profiles = np.array(
-        [np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys]
-    )
+    profiles = np.array([np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys])
     centred = profiles - profiles.mean(axis=1, keepdims=True)
     # The weights need no normalising: that scales all 24 correlations alike.
     scores = centred @ (weights - weights.mean()) / np.linalg.norm(centred, axis=1)

@@ -30,15 +30,12 @@ class Entry:
     state: Literal["ready", "to download", "needs music21"]
 
 
-def load(
-    name: str, data_dir: Path | str | None = None, *, progress: Progress | None = None
-) -> MusicData | TextData:
+def load(name: str, data_dir: Path | str | None = None, *, progress: Progress | None = None) -> MusicData | TextData:
     """Load a data set.
 
     Args:
         name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, an imported set, or a path: a folder of MIDI
-        files, an
-            `.npz` of piano rolls, a text file (by characters; `words:path` reads it by words).
+            files, an `.npz` of piano rolls, a text file (by characters; `words:path` reads it by words).
         data_dir: where benchmarks and imported sets are, see `storage.data_directory`.
         progress: told how far a download or conversion is.
 

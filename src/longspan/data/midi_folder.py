@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.archive import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import UnreadableMidi, read_notes
-from longspan.data.music import SPLIT_SHARES, MusicData, Song, split_songs, without_repeats
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song
 from longspan.data.names import SPLITS
 from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, round_to_frames
+from longspan.data.splitting import SONG_SHARES, split_songs, without_repeats
 from longspan.errors import InputError
 
 SUFFIXES = (".mid", ".midi")
@@ -40,7 +40,7 @@ def gather_midi(
     name: str,
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
     transpose: bool = True,
-    split: tuple[float, float, float] = SPLIT_SHARES,
+    split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Gathered:
@@ -62,7 +62,7 @@ def gather_midi(
     songs = without_repeats(songs, lambda file, reason: skipped.append(Skipped(file, reason)))
     if len(songs) < len(SPLITS) and skipped:
         raise InputError(
-            f"only {len(songs)} of {len(files)} MIDI files in {folder} can be used, expected {len(SPLITS)} or more; "
+            f"only {len(songs)} of {len(files)} MIDI files in {folder} can be used, expected at least 3; "
             f"the first left out was {skipped[0].file}: {skipped[0].reason}"
         )
     data = MusicData(
@@ -91,9 +91,7 @@ def _read_songs(
             continue
         frames += len(songs[file])
         if frames > MAX_TOTAL_FRAMES:
-            raise InputError(
-                f"the MIDI files have more than {MAX_TOTAL_FRAMES} frames; import a part of them"
-            )
+            raise InputError(f"the MIDI files have more than {MAX_TOTAL_FRAMES} frames; import a part of them")
         if remark:
             remarks.append(f"{file}: {remark}")
     progress("reading MIDI files", len(files), len(files))
@@ -106,9 +104,7 @@ def _read_song(path: Path, frames_per_beat: int, transpose: bool) -> tuple[Song,
     roll = round_to_frames(notes, frames_per_beat)
     song, beyond = place_on_piano(roll, shift_to_c(key_of(roll)) if transpose else 0)
     counts = {"beyond the keyboard left out": beyond, "never released, held to the end": unreleased}
-    return song, ", ".join(
-        f"{count} note{'s' * (count > 1)} {what}" for what, count in counts.items() if count
-    )
+    return song, ", ".join(f"{count} note{'s' * (count > 1)} {what}" for what, count in counts.items() if count)
 
 
 def _midi_files(folder: Path) -> dict[str, Path]:

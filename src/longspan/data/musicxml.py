@@ -1,7 +1,7 @@
 """Read the notes of a MusicXML score, compressed (`.mxl`) or plain (`.xml`).
 
 Only what a piano roll needs: when each pitch sounds, part by part, in quarter notes. A general reader builds
-a full score and takes twenty times longer; the chorales need no more than this. Repeats are not unfolded.
+a full score and takes ten times longer; the chorales need no more than this. Repeats are not unfolded.
 """
 
 from __future__ import annotations
@@ -28,15 +28,29 @@ class Score(NamedTuple):
 
 def read_score(path: Path) -> Score:
     """Read a score; bars start together in all parts, each as long as its longest part."""
-    root = _parse(path)
+    try:
+        return _score(ElementTree.fromstring(_content(path)))
+    # A broken archive, broken XML, or XML that is no score: each shows in its own way.
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        SyntaxError,
+    ) as error:
+        raise InputError(f"{path} is not a readable MusicXML score: {error}") from error
+
+
+def _score(root: ElementTree.Element) -> Score:
     names = {part.get("id"): (part.findtext("part-name") or "").strip() for part in root.iter("score-part")}
     parts = root.findall("part")
     bars = [_read_bars(part) for part in parts]
     lengths = [max(length for length, _ in bar) for bar in zip_longest(*bars, fillvalue=(0.0, []))]
     starts = list(accumulate(lengths, initial=0.0))
     voices = [
-        (names.get(part.get("id"), ""), _timed(part_bars, starts))
-        for part, part_bars in zip(parts, bars, strict=True)
+        (names.get(part.get("id"), ""), _timed(part_bars, starts)) for part, part_bars in zip(parts, bars, strict=True)
     ]
     return Score(voices, first_bar=lengths[0] if lengths else 0.0)
 
@@ -47,13 +61,6 @@ def _timed(bars: list[tuple[float, list[Note]]], starts: list[float]) -> list[No
         for start, (_, notes) in zip(starts, bars, strict=False)
         for note in notes
     ]
-
-
-def _parse(path: Path) -> ElementTree.Element:
-    try:
-        return ElementTree.fromstring(_content(path))
-    except (OSError, ValueError, zipfile.BadZipFile, ElementTree.ParseError) as error:
-        raise InputError(f"{path} is not a readable MusicXML score: {error}") from error
 
 
 def _content(path: Path) -> bytes:

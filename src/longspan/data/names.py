@@ -88,9 +88,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "music",
             "folk tunes with chords, a frame an eighth note (1,037 songs)",
             _ROLLS_LICENCE,
-            _piano_rolls(
-                "Nottingham.mat", "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea", 371_688
-            ),
+            _piano_rolls("Nottingham.mat", "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea", 371_688),
             frames_per_beat=2,
         ),
         Benchmark(
@@ -98,9 +96,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "music",
             "orchestral and piano classics, a frame an eighth note (783 songs)",
             _ROLLS_LICENCE,
-            _piano_rolls(
-                "MuseData.mat", "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff", 947_219
-            ),
+            _piano_rolls("MuseData.mat", "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff", 947_219),
             frames_per_beat=2,
         ),
         Benchmark(
@@ -108,9 +104,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "music",
             "classical piano, a frame an eighth note (124 songs)",
             _ROLLS_LICENCE,
-            _piano_rolls(
-                "Piano_midi.mat", "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34", 223_732
-            ),
+            _piano_rolls("Piano_midi.mat", "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34", 223_732),
             frames_per_beat=2,
         ),
         Benchmark(

@@ -67,7 +67,7 @@ def round_to_frames(notes: Sequence[Note], frames_per_beat: int) -> np.ndarray:
 
 
 def place_on_piano(roll: np.ndarray, shift: int = 0) -> PlacedSong:
-    """Move a roll of 128 pitches by `shift` semitones and cut it to the 88 keys, without silence around it."""
+    """Move a roll of 128 pitches by `shift` semitones and cut it to 88 keys, without silence around it."""
     # Room on both sides, so that a shift moves pitches out of the range and never around its end.
     wide = np.pad(roll, ((0, 0), (12, 12)))
     song = wide[:, LOWEST_PITCH + 12 - shift : HIGHEST_PITCH + 13 - shift]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,16 @@ class Chunks(NamedTuple):
         resets: (N, T, B) bool, the state is set to zero *before* this step.
         mask: (N, T, B) bool, the step counts; the others are padding.
         lengths: (N,) int32, the steps up to the last that counts in any lane.
+
+    NumPy arrays as they come from here; inside a compiled step the same tuple holds JAX arrays, and one chunk of it
+    has no first axis.
     """
 
-    inputs: np.ndarray
-    targets: np.ndarray
-    resets: np.ndarray
-    mask: np.ndarray
-    lengths: np.ndarray
+    inputs: Any
+    targets: Any
+    resets: Any
+    mask: Any
+    lengths: Any
 
 
 def arrange(
@@ -95,9 +98,7 @@ def _arrange_by_song(songs: Sequence[Song], chunk_length: int, order: np.ndarray
     ordered = [songs[song] for song in order]
     starts = chunk_starts(ordered, chunk_length)
     # Flattened, a song is one run of frames from its first chunk on, with padding only after it.
-    placements = [
-        (0, int(start) * chunk_length, song) for start, song in zip(starts[:-1], ordered, strict=True)
-    ]
+    placements = [(0, int(start) * chunk_length, song) for start, song in zip(starts[:-1], ordered, strict=True)]
     return _place(placements, int(starts[-1]), chunk_length, lanes=1)
 
 
@@ -112,7 +113,7 @@ def _arrange_in_lanes(songs: Sequence[Song], chunk_length: int, lanes: int, orde
 
 
 def _deal(lengths: Sequence[int], lanes: int) -> list[int]:
-    """A lane for each song, so that lanes are about equally long: longest song first, to the shortest lane."""
+    """A lane for each song, so that lanes are about equally long: longest first, to the shortest lane."""
     loads = [(0, lane) for lane in range(lanes)]
     assigned = [0] * len(lengths)
     for song in sorted(range(len(lengths)), key=lambda song: -lengths[song]):

@@ -64,8 +64,7 @@ def sha256_of(path: Path) -> str:
 def _cannot_write(path: Path, error: OSError) -> InputError:
     reason = error.strerror or str(error)
     return InputError(
-        f"cannot write {path}: {reason}; free some space or choose a writable folder "
-        f"with --data-dir or {DATA_VARIABLE}"
+        f"cannot write {path}: {reason}; free some space or choose a writable folder with --data-dir or {DATA_VARIABLE}"
     )
 
 

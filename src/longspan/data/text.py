@@ -19,21 +19,20 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from longspan.data.music import cut
 from longspan.data.names import SPLITS, Benchmark
+from longspan.data.splitting import TEXT_SHARES, cut
 from longspan.errors import InputError
 
 Unit = Literal["word", "character"]
 
 END = "\n"
 UNKNOWN: dict[Unit, str] = {"word": "<unk>", "character": "\ufffd"}
-TEXT_SHARES = (0.9, 0.05, 0.05)
 DEFAULT_VOCABULARY_SIZE = 10_000
 MIN_LINES = 10
 MAX_TEXT_BYTES = 2**28
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextData:
     """A text in three splits.
 
@@ -121,14 +120,10 @@ def read_text(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > MAX_TEXT_BYTES:
-            raise InputError(
-                f"{path} has {size} bytes, more than the {MAX_TEXT_BYTES} allowed; use a part of it"
-            )
+            raise InputError(f"{path} has {size} bytes, more than the {MAX_TEXT_BYTES} allowed; use a part of it")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text (byte {error.start}); convert it to UTF-8 first"
-        ) from error
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); convert it to UTF-8 first") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -183,9 +178,7 @@ def _ranked(counts: Counter[str]) -> list[str]:
 
 def _encode(text: str, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
     unknown = ids.get(UNKNOWN[unit], -1)
-    numbers = (
-        _encode_characters(text, ids, unknown) if unit == "character" else _encode_words(text, ids, unknown)
-    )
+    numbers = _encode_characters(text, ids, unknown) if unit == "character" else _encode_words(text, ids, unknown)
     if unknown < 0 and numbers.min(initial=0) < 0:
         raise InputError(f"the text has a {unit} outside the vocabulary of {len(ids)}; leave it out")
     return numbers

@@ -4,3 +4,8 @@
 def active() -> str:
     """Which kernels run: `native` or `xla`."""
     return "xla"
+
+
+def describe() -> dict[str, str]:
+    """What runs and why, for people who wonder."""
+    return {"active": active()}

@@ -40,7 +40,7 @@ def _leaky_scan_tangent(activation, primals, tangents):
     drive_tangent, first_tangent, recurrent_tangent, *_ = tangents
     hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
 
-    change = _materialize(drive_tangent)
+    change = _materialize(drive_tangent, drive)
     if not isinstance(recurrent_tangent, SymbolicZero):
         change = change + previous_states(hidden, first, resets) @ recurrent_tangent
     if isinstance(first_tangent, SymbolicZero):
@@ -65,12 +65,12 @@ def _push(recurrent, leak, gain, resets, length, change):
     if kernels.active() == "xla":  # JAX transposes and batches its own scan; a native call needs to be told how
         return passes.tangent(recurrent, leak, gain, resets, length, change)
     return linear_call(
-        lambda residuals, change: passes.tangent(*residuals, change),
-        lambda residuals, cotangent: passes.adjoint(*residuals, cotangent),
+        lambda fixed, change: passes.tangent(fixed[0], fixed[1], fixed[2], fixed[3], fixed[4], change),
+        lambda fixed, pulled: passes.adjoint(fixed[0], fixed[1], fixed[2], fixed[3], fixed[4], pulled),
         (recurrent, leak, gain, resets, length),
         change,
     )
 
 
-def _materialize(tangent):
-    return jnp.zeros(tangent.shape, tangent.dtype) if isinstance(tangent, SymbolicZero) else tangent
+def _materialize(tangent, primal):
+    return jnp.zeros_like(primal) if isinstance(tangent, SymbolicZero) else tangent

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
@@ -18,7 +18,7 @@ class NesterovState(NamedTuple):
     """`velocity` is the paper's v; `scale` multiplies the learning rate and is the driver's to change."""
 
     step: Int[Array, ""]
-    velocity: optax.Params
+    velocity: PyTree
     scale: Float[Array, ""]
 
 
@@ -53,8 +53,9 @@ def nesterov(learning_rate: float | Schedule, momentum: float | Schedule = 0.0) 
     def init(params):
         return NesterovState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
 
-    def update(gradient, state, params=None):
+    def update(updates, state, params=None):
         del params
+        gradient = updates  # Optax names what comes in by what goes out
         epsilon = rate(state.step) * state.scale
         mu_previous, mu = decay(state.step), decay(state.step + 1)
         updates = jax.tree.map(lambda v, g: mu * mu_previous * v - (1 + mu) * epsilon * g, state.velocity, gradient)

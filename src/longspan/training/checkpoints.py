@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,6 +12,8 @@ from safetensors.numpy import load_file, save
 
 from longspan.errors import InputError
 from longspan.files import folder_written_whole, sha256_of, write_atomic
+
+Progress = TypeVar("Progress", bound=msgspec.Struct)
 
 KEPT = 2
 """Checkpoints kept, so that one damaged on disk still leaves the one before it."""
@@ -30,20 +33,27 @@ def write(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: ms
         _remove(old)
 
 
-def read_newest(folder: Path, progress_type: type) -> tuple[dict[str, np.ndarray], msgspec.Struct, list[str]]:
-    """Arrays and progress of the newest good checkpoint, and the names of damaged ones passed over."""
-    damaged = []
-    for candidate in reversed(_numbered(folder)):
+class Checkpoint(NamedTuple, Generic[Progress]):
+    """What a checkpoint holds."""
+
+    arrays: dict[str, np.ndarray]
+    progress: Progress
+
+
+def read_newest(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progress] | None:
+    """The newest good checkpoint, None if none was ever written; damaged ones are passed over."""
+    candidates = _numbered(folder)
+    for candidate in reversed(candidates):
         try:
             _verify(candidate)
             arrays = load_file(candidate / "arrays.safetensors")
             progress = msgspec.json.decode((candidate / "progress.json").read_bytes(), type=progress_type)
         except (OSError, ValueError, SafetensorError):
-            damaged.append(candidate.name)
             continue
-        return arrays, progress, damaged
-    found = f"all {len(damaged)} of them damaged" if damaged else "none"
-    raise InputError(f"expected a good checkpoint in {folder}, found {found}; start the run anew")
+        return Checkpoint(arrays, progress)
+    if candidates:
+        raise InputError(f"all {len(candidates)} checkpoints in {folder} are damaged; restore one or start a new run")
+    return None
 
 
 def discard_newer(folder: Path, number: int) -> None:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -16,110 +16,77 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from longspan.config import TrainConfig
-from longspan.data.sequences import Chunks, arrange, song_order
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
 from longspan.evaluation import SplitEvaluator
-from longspan.models.parameters import from_named, split_constants, to_named
-from longspan.models.sequence import SequenceModel, build
-from longspan.optim.first_order import FirstOrder, FirstOrderState, Info
-from longspan.optim.nesterov import inverse_decay, ramp
+from longspan.models.parameters import split_constants, to_named
+from longspan.models.sequence import SequenceModel
+from longspan.optim.first_order import FirstOrder, Info
 from longspan.training import checkpoints
-from longspan.training.objective import Carry, Context, Objective
-from longspan.training.runs import DataRecord, Run
-from longspan.training.schedule import Decision, Schedule, decide
+from longspan.training.objective import Context
+from longspan.training.runs import Run
+from longspan.training.schedule import Decision, decide
+from longspan.training.setup import clip_threshold, first_carry, initial_model, make_optimizer
+from longspan.training.source import ChunkSource, base_rates
+from longspan.training.state import Progress, TrainingState
 
-
-class Progress(msgspec.Struct, frozen=True):
-    """The numbers beside the arrays of a checkpoint."""
-
-    threshold: float | None
-    """Gradient norm that is clipped to, None for no clipping; what `auto` came out as."""
-    epoch: int = 0
-    position: int = 0
-    """Chunks done in this epoch."""
-    step: int = 0
-    loss_sum: float = 0.0
-    steps_sum: int = 0
-    norm_sum: float = 0.0
-    clipped: int = 0
-    schedule: Schedule = Schedule()
-    metrics_size: int = 0
-    stop: str | None = None
-
-    def after(self, info: Info, chunks: Chunks, count: int) -> "Progress":
-        """Progress after a block of `count` chunks."""
-        return msgspec.structs.replace(
-            self,
-            position=self.position + count,
-            step=self.step + count,
-            loss_sum=self.loss_sum + _sum(info.observed[:count]),
-            steps_sum=self.steps_sum + int(chunks.mask[:count].sum()),
-            norm_sum=self.norm_sum + _sum(info.norm[:count]),
-            clipped=self.clipped + int(info.clipped[:count].sum()),
-        )
-
-
-@dataclass
-class TrainingState:
-    """All that decides what happens next."""
-
-    params: SequenceModel
-    optimizer: FirstOrderState
-    carry: Carry
-    best: SequenceModel
-    progress: Progress
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return to_named(self._tree())
-
-    def with_arrays(self, arrays: dict[str, np.ndarray], progress: Progress) -> "TrainingState":
-        return TrainingState(**from_named(self._tree(), arrays), progress=progress)
-
-    def _tree(self) -> dict[str, Any]:
-        return {"params": self.params, "optimizer": self.optimizer, "carry": self.carry, "best": self.best}
+ADVICE = "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)"
 
 
 class Listener(Protocol):
     """Whoever shows a run to a person."""
 
-    def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None: ...
+    def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None:
+        """A block of `count` chunks is done, of an epoch of `total`."""
 
-    def on_epoch(self, record: dict, seconds: float) -> None: ...
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        """An epoch is done and validated; `seconds` since this process began to train."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended: `done`, `interrupted` or `diverged`, and why."""
+    """How training ended, why, and the weights with the best validation score."""
 
-    status: str
+    status: Literal["done", "interrupted", "diverged"]
     reason: str
     model: SequenceModel
-    """The weights with the best validation score."""
 
 
 class Diverged(Exception):
-    """The loss or its gradient was not finite."""
+    """The loss, its gradient or the validation score was not finite."""
 
 
 def train(
     run: Run,
-    data,
+    data: MusicData | TextData,
     *,
     listener: Listener,
     interrupted: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Outcome:
-    """Train a run from where its folder stands, to its end or until `interrupted()`."""
+    """Train a run from where its folder stands, to its end or until `interrupted()`.
+
+    Args:
+        run: the folder; its config decides everything.
+        data: the data set the config names.
+        listener: told of every block and every epoch.
+        interrupted: asked after every block whether to save and stop.
+        checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
+    """
     config = run.config
     model = initial_model(config, run.data, base_rates(data))
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
-    valid = SplitEvaluator(data, "valid")
     source = ChunkSource(config, data)
-    state, optimizer = _fresh_or_resumed(run, params, model, source, context)
+    valid = SplitEvaluator(data, "valid")
+    state, optimizer = _fresh_or_resumed(run, model, params, source, context)
+
+    def outcome(status: Literal["done", "interrupted", "diverged"], reason: str) -> Outcome:
+        run.set_status(status, reason)
+        return Outcome(status, reason, eqx.combine(state.best, constants))
+
     run.set_status("running")
-    last_saved = time.monotonic()
-    started = time.monotonic()
+    began = saved = time.monotonic()
     try:
         while state.progress.stop is None:
             chunks = source.epoch(state.progress.epoch)
@@ -134,134 +101,61 @@ def train(
                 listener.on_block(state.progress, info, count, total)
                 if interrupted():
                     _save(run, state)
-                    run.set_status("interrupted", "asked to stop")
-                    return Outcome("interrupted", "asked to stop", eqx.combine(state.best, constants))
-                if time.monotonic() - last_saved > checkpoint_seconds:
+                    return outcome("interrupted", "asked to stop")
+                if time.monotonic() - saved > checkpoint_seconds:
                     _save(run, state)
-                    last_saved = time.monotonic()
+                    saved = time.monotonic()
+
             score = valid.log_likelihood(eqx.combine(state.params, constants))
-            record = _finish_epoch(run, state, score, config, constants)
+            record = _finish_epoch(run, state, optimizer, score, constants)
             _save(run, state)
-            last_saved = time.monotonic()
-            listener.on_epoch(record, time.monotonic() - started)
-            run.append_timing({"epoch": record["epoch"], "seconds": time.monotonic() - started})
+            saved = time.monotonic()
+            run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
+            listener.on_epoch(record, saved - began)
     except Diverged as error:
-        run.set_status("diverged", str(error))
-        return Outcome("diverged", str(error), eqx.combine(state.best, constants))
-    run.set_status("done", state.progress.stop or "")
-    return Outcome("done", state.progress.stop or "", eqx.combine(state.best, constants))
-
-
-def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> SequenceModel:
-    """The model a run starts from: a pure function of its config and how often each target occurs."""
-    return build(config, data.size, rates, key=jax.random.key(config.seed))
-
-
-def trained_model(run: Run) -> SequenceModel:
-    """The best weights of a run, without its data."""
-    like = jax.eval_shape(lambda: initial_model(run.config, run.data, np.full(run.data.size, 0.5)))
-    return from_named(like, run.read_model())
-
-
-def base_rates(data) -> np.ndarray:
-    """How often each key is on, or each symbol occurs, in the training split."""
-    if data.kind == "music":
-        return np.concatenate(data.splits["train"]).mean(axis=0)
-    counts = np.bincount(data.splits["train"], minlength=len(data.vocabulary))
-    return counts / counts.sum()
-
-
-class ChunkSource:
-    """The training split as chunks, in the order of an epoch."""
-
-    def __init__(self, config: TrainConfig, data):
-        self.config = config
-        self.content = data.splits["train"]
-        self.fixed = arrange(self.content, config.chunk_length, config.lanes) if data.kind == "text" else None
-
-    def epoch(self, number: int) -> Chunks:
-        """All chunks of an epoch: songs in an order that only seed and epoch decide; a text has only one order."""
-        if self.fixed is not None:
-            return self.fixed
-        order = song_order(len(self.content), self.config.seed, number)
-        return arrange(self.content, self.config.chunk_length, self.config.lanes, order)
-
-    def block(self, chunks: Chunks, position: int) -> tuple[Chunks, int]:
-        """A full block from `position` on and how many of its chunks count; the rest is filler of the same shape."""
-        count = min(self.config.block, len(chunks.lengths) - position)
-        index = np.resize(np.arange(position, position + count), self.config.block)
-        return Chunks(*(leaf[index] for leaf in chunks)), count
-
-
-def make_optimizer(config: TrainConfig, threshold: float | None) -> FirstOrder:
-    """The first-order optimizer a config describes."""
-    rate = config.learning_rate
-    if config.learning_rate_schedule == "inverse":
-        rate = inverse_decay(config.learning_rate, config.decay_steps)
-    momentum = ramp(config.momentum) if config.momentum_schedule == "ramp" else config.momentum
-    return FirstOrder(Objective.of(config), rate, momentum, math.inf if threshold is None else threshold)
-
-
-def average_norm(params: SequenceModel, model: SequenceModel, source: ChunkSource, context: Context) -> float:
-    """Mean gradient norm over one pass of the data at fixed weights: the paper's rule for the clip threshold."""
-    observer = FirstOrder(Objective.of(source.config), 0.0, 0.0, math.inf)
-    carry = Carry(model.start(source.config.lanes), jnp.zeros((), jnp.int32))
-    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
-    state = observer.init(params)
-    chunks = source.epoch(0)
-    total = 0.0
-    for position in range(0, len(chunks.lengths), source.config.block):
-        block, count = source.block(chunks, position)
-        params, state, carry, info = observer.advance(params, state, carry, block, count, context)
-        total += _sum(info.norm[:count])
-    return total / len(chunks.lengths)
+        return outcome("diverged", str(error))
+    return outcome("done", state.progress.stop)
 
 
 def _fresh_or_resumed(
-    run: Run, params: SequenceModel, model: SequenceModel, source: ChunkSource, context: Context
+    run: Run, model: SequenceModel, params: SequenceModel, source: ChunkSource, context: Context
 ) -> tuple[TrainingState, FirstOrder]:
-    folder = run.path / "checkpoints"
-    resumable = any(path.name.isdigit() for path in folder.iterdir())
-    if resumable:
-        arrays, progress, _ = checkpoints.read_newest(folder, Progress)
-        checkpoints.discard_newer(folder, progress.step)
-        run.truncate_metrics(progress.metrics_size)
+    carry = first_carry(model, run.config)
+    newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
+    if newest is None:
+        progress = Progress(clip_threshold(run.config, params, carry, source, context))
     else:
-        threshold = _threshold(run.config, params, model, source, context)
-        arrays, progress = None, Progress(threshold)
-        run.truncate_metrics(0)
+        progress = newest.progress
+        checkpoints.discard_newer(run.path / "checkpoints", progress.step)
+    run.truncate_metrics(progress.metrics_size)
     optimizer = make_optimizer(run.config, progress.threshold)
-    carry = Carry(model.start(run.config.lanes), jnp.zeros((), jnp.int32))
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
-    if arrays is not None:
-        state = state.with_arrays(arrays, progress)
-        if progress.stop is not None and _may_go_on(run.config, progress):
-            state.progress = msgspec.structs.replace(progress, stop=None)
+    if newest is not None:
+        state = state.with_arrays(newest.arrays)
+    if progress.epoch < run.config.max_epochs and progress.schedule.stale < run.config.patience:
+        # A run that ended at its last epoch and has since been allowed more goes on.
+        state.progress = msgspec.structs.replace(progress, stop=None)
     return state, optimizer
 
 
-def _may_go_on(config: TrainConfig, progress: Progress) -> bool:
-    """Whether a run that ended at its last epoch has since been allowed more."""
-    return progress.schedule.stale < config.patience and progress.epoch < config.max_epochs
-
-
-def _threshold(config, params, model, source, context) -> float | None:
-    if config.clip == "none":
-        return None
-    if config.clip == "auto":
-        return average_norm(params, model, source, context)
-    return float(config.clip)
-
-
-def _finish_epoch(run: Run, state: TrainingState, score: float, config: TrainConfig, constants) -> dict:
+def _finish_epoch(run: Run, state: TrainingState, optimizer: FirstOrder, score: float, constants) -> dict:
     """Judge the epoch, keep or restore weights, and write what it came to."""
-    progress = state.progress
+    progress, config = state.progress, run.config
     if not math.isfinite(score):
         raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}; {ADVICE}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
-    record = _record(progress, score, config, decision)
-    _apply(decision, state)
+    record = {
+        "epoch": progress.epoch + 1,
+        "step": progress.step,
+        "train_log_likelihood": -progress.loss_sum / progress.steps_sum,
+        "valid_log_likelihood": score,
+        "best": decision.is_best,
+        "gradient_norm": progress.norm_sum / progress.position,
+        "clipped": progress.clipped / progress.position,
+        "learning_rate": config.learning_rate * progress.schedule.scale,
+    }
+    _carry_out(decision, state, optimizer)
     if decision.is_best:
         run.write_model(to_named(eqx.combine(state.best, constants)))
     stop = decision.stop
@@ -278,31 +172,13 @@ def _finish_epoch(run: Run, state: TrainingState, score: float, config: TrainCon
     return record
 
 
-def _record(progress: Progress, score: float, config: TrainConfig, decision: Decision) -> dict:
-    return {
-        "epoch": progress.epoch + 1,
-        "step": progress.step,
-        "train_log_likelihood": -progress.loss_sum / progress.steps_sum,
-        "valid_log_likelihood": score,
-        "best": decision.is_best,
-        "gradient_norm": progress.norm_sum / progress.position,
-        "clipped": progress.clipped / progress.position,
-        "learning_rate": config.learning_rate * progress.schedule.scale,
-    }
-
-
-def _apply(decision: Decision, state: TrainingState) -> None:
+def _carry_out(decision: Decision, state: TrainingState, optimizer: FirstOrder) -> None:
     if decision.is_best:
         state.best = jax.tree.map(jnp.copy, state.params)
-    scale = jnp.asarray(decision.schedule.scale, jnp.float32)
-    nesterov = state.optimizer.nesterov._replace(scale=scale)
+    state.optimizer = optimizer.rescaled(state.optimizer, decision.schedule.scale)
     if decision.restore_best:
         state.params = jax.tree.map(jnp.copy, state.best)
-        nesterov = nesterov._replace(velocity=jax.tree.map(jnp.zeros_like, nesterov.velocity))
-    state.optimizer = state.optimizer._replace(nesterov=nesterov)
-
-
-ADVICE = "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)"
+        state.optimizer = optimizer.restarted(state.optimizer)
 
 
 def _refuse_non_finite(info: Info, count: int, progress: Progress) -> None:
@@ -317,7 +193,3 @@ def _refuse_non_finite(info: Info, count: int, progress: Progress) -> None:
 
 def _save(run: Run, state: TrainingState) -> None:
     checkpoints.write(run.path / "checkpoints", state.progress.step, state.arrays(), state.progress)
-
-
-def _sum(values) -> float:
-    return float(np.asarray(values, np.float64).sum())

@@ -24,6 +24,8 @@ from safetensors.numpy import load_file, save
 
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, from_dict
+from longspan.data.music import KEYS, MusicData
+from longspan.data.text import TextData
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, write_atomic
 
@@ -41,8 +43,29 @@ class DataRecord(msgspec.Struct, frozen=True):
     """Keys of a frame or symbols of the vocabulary."""
     vocabulary: list[str] | None = None
     unit: str | None = None
-    frames_per_beat: float | None = None
+    frames_per_beat: int | None = None
     octave_shift: int = 0
+    end_token: int | None = None
+
+    @staticmethod
+    def of(data: MusicData | TextData) -> "DataRecord":
+        """The record of a loaded data set."""
+        if isinstance(data, MusicData):
+            return DataRecord(
+                data.kind,
+                data.fingerprint,
+                KEYS,
+                frames_per_beat=data.frames_per_beat,
+                octave_shift=data.octave_shift,
+            )
+        return DataRecord(
+            data.kind,
+            data.fingerprint,
+            len(data.vocabulary),
+            vocabulary=list(data.vocabulary),
+            unit=data.unit,
+            end_token=data.end_token,
+        )
 
 
 class RunDescription(msgspec.Struct, frozen=True):
@@ -141,7 +164,7 @@ class Run:
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
-        write_atomic(self.path / "model.safetensors", save(arrays, {"format": "longspan", "longspan": __version__}))
+        write_atomic(self.path / "model.safetensors", save(arrays, {"longspan": __version__}))
 
     def read_model(self) -> dict:
         """The best weights so far."""
