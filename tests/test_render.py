@@ -298,7 +298,7 @@ def test_terminal_roll():
 
 
 def test_every_ending_gives_its_format(chord_and_tune):
-    starts = {".mid": b"MThd", ".midi": b"MThd", ".wav": b"RIFF", ".png": b"\x89PNG", ".svg": "<svg"}
+    starts = {".mid": b"MThd", ".midi": b"MThd", ".wav": b"RIFF", ".png": b"\x89PNG", ".svg": b"<svg"}
     assert ENDINGS["music"] == tuple(starts)
     for ending, start in starts.items():
         assert render_music(chord_and_tune, ending, tempo=100)[:4] == start

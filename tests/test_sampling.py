@@ -65,9 +65,10 @@ def count(samples):
     return {tuple(row.tolist()): int(number) for row, number in zip(found, numbers, strict=True)}
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-@pytest.mark.parametrize("prime", [[], [[1, 0, 1], [0, 0, 1]]], ids=["fresh", "primed"])
-def test_frames_follow_the_conditional_distribution(music, temperature, prime):
+@pytest.mark.parametrize(
+    ("prime", "temperature"), [([], 1.0), ([[1, 0, 1], [0, 0, 1]], 0.5)], ids=["fresh", "primed and cold"]
+)
+def test_frames_follow_the_conditional_distribution(music, prime, temperature):
     samples = generate(
         music,
         length=2,

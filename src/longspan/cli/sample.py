@@ -1,13 +1,11 @@
 """`longspan sample`: let a trained model go on by itself, and hear, see or read what comes."""
 
-import sys
 from pathlib import Path
-
-import msgspec
 
 from longspan import cli
 from longspan.cli import machine
 from longspan.cli.options import parse
+from longspan.cli.output import print_json
 from longspan.cli.sample_media import Medium, medium_of, numbered
 from longspan.cli.sample_options import SampleOptions, check
 from longspan.files import write_atomic
@@ -23,7 +21,7 @@ def run(arguments: list[str]) -> int:
     import jax
 
     from longspan.sampling.generate import generate
-    from longspan.training.loop import trained_model
+    from longspan.training.setup import trained_model
 
     samples = generate(
         trained_model(sampled),
@@ -37,7 +35,7 @@ def run(arguments: list[str]) -> int:
     finished = [medium.finish(sample) for sample in samples]
     written = _write(medium, finished)
     if options.json:
-        _print_json(options, medium, finished, written)
+        print_json(_describe(options, medium, finished, written))
     else:
         medium.show(finished, written)
     return cli.DONE
@@ -52,8 +50,8 @@ def _write(medium: Medium, finished: list) -> list[Path]:
     return written
 
 
-def _print_json(options: SampleOptions, medium: Medium, finished: list, written: list[Path]) -> None:
-    value = {
+def _describe(options: SampleOptions, medium: Medium, finished: list, written: list[Path]) -> dict:
+    return {
         "run": str(options.path),
         "seed": options.seed,
         "temperature": options.temperature,
@@ -65,4 +63,3 @@ def _print_json(options: SampleOptions, medium: Medium, finished: list, written:
         "remarks": medium.remarks,
         **medium.describe(finished),
     }
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from longspan.cli.sample_options import SampleOptions
+from longspan.data.text import TextData
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
-from longspan.sampling.prime import name_some, read_music_prime, read_text_prime, vocabulary_of
+from longspan.sampling.prime import name_some, read_music_prime, read_text_prime
 from longspan.sampling.render import render_music, render_text
 from longspan.sampling.terminal import to_blocks
 from longspan.training.runs import DataRecord
@@ -38,7 +39,7 @@ class Medium(ABC):
         """A score or text of a drawn sample, the prime before it unless it shall be omitted."""
 
     @abstractmethod
-    def render(self, finished: Any, ending: str) -> bytes | str:
+    def render(self, finished: Any, ending: str) -> bytes:
         """The content of a file."""
 
     @abstractmethod
@@ -55,7 +56,7 @@ class Music(Medium):
 
     def __init__(self, options: SampleOptions, record: DataRecord):
         super().__init__(options)
-        self.frames_per_beat = round(record.frames_per_beat or 1)
+        self.frames_per_beat = record.frames_per_beat or 1
         self.length = options.length or DEFAULT_BEATS * self.frames_per_beat
         self.outputs = options.output or (unused(Path("sample.mid"), options.num),)
         moved_by = 0 if options.prime is None else self._read_prime(options.prime, record.octave_shift)
@@ -85,7 +86,7 @@ class Music(Medium):
             prime_frames=0 if prime is None else len(prime),
         )
 
-    def render(self, finished: Score, ending: str) -> bytes | str:
+    def render(self, finished: Score, ending: str) -> bytes:
         return render_music(finished, ending, self.options.tempo)
 
     def show(self, finished: list[Score], written: list[Path]) -> None:
@@ -106,8 +107,8 @@ class Text(Medium):
         super().__init__(options)
         self.unit: Literal["word", "character"] = "word" if record.unit == "word" else "character"
         self.length = options.length or DEFAULT_LENGTHS[self.unit]
-        self.vocabulary = vocabulary_of(record.vocabulary or [], self.unit)
-        self.end_token = self.vocabulary.end_token
+        self.end_token = record.end_token or 0
+        self.vocabulary = TextData("", self.unit, tuple(record.vocabulary or ()), {}, self.end_token)
         if options.prime is not None:
             self.prime, unknown = read_text_prime(options.prime, self.vocabulary)
             if unknown:
@@ -117,9 +118,9 @@ class Text(Medium):
         prime = [] if self.prime is None or self.options.omit_prime else self.prime.tolist()
         return self.vocabulary.decode([*prime, *sample.tolist()])
 
-    def render(self, finished: str, ending: str) -> bytes | str:
+    def render(self, finished: str, ending: str) -> bytes:
         del ending
-        return render_text(finished)
+        return render_text(finished).encode()
 
     def show(self, finished: list[str], written: list[Path]) -> None:
         if written:

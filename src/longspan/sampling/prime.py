@@ -13,7 +13,7 @@ from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import UnreadableMidi, read_notes
 from longspan.data.music import KEYS, Song
 from longspan.data.rolls import NotARoll, round_to_frames
-from longspan.data.text import END, UNKNOWN, TextData, Unit, read_text
+from longspan.data.text import END, UNKNOWN, TextData, read_text
 from longspan.errors import InputError
 from longspan.sampling.notes import lowest_sounding_pitch
 
@@ -84,11 +84,6 @@ def read_text_prime(path: Path, vocabulary: TextData) -> TextPrime:
         raise InputError(f"{path} is empty, expected some text to continue")
     _check_length(path, len(tokens), vocabulary.unit)
     return TextPrime(tokens, unknown)
-
-
-def vocabulary_of(tokens: list[str], unit: Unit) -> TextData:
-    """The encoding of a vocabulary, without any text in it."""
-    return TextData("", unit, tuple(tokens), {}, tokens.index(END))
 
 
 def name_some(tokens: list[str]) -> str:

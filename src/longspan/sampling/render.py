@@ -12,12 +12,12 @@ MUSIC_FORMATS = {
     ".midi": to_midi,
     ".wav": to_wav,
     ".png": lambda score, tempo: to_png(draw(score)),
-    ".svg": lambda score, tempo: to_svg(draw(score)),
+    ".svg": lambda score, tempo: to_svg(draw(score)).encode(),
 }
 ENDINGS = {"music": tuple(MUSIC_FORMATS), "text": (".txt",)}
 
 
-def render_music(score: Score, ending: str, tempo: float) -> bytes | str:
+def render_music(score: Score, ending: str, tempo: float) -> bytes:
     """The content of a file with one of the endings for music.
 
     Args:
