@@ -144,6 +144,8 @@ def test_a_sample_continues_its_prime_where_it_sounds(music, tune, capsys):
     assert (said["prime_length"], said["frames"], said["remarks"]) == (8, 14, [])
     # A held tonic may go on into the sample, which shows only from the ninth frame on.
     np.testing.assert_array_equal(roll_from("out.mid")[:8], roll_from(tune))
+    assert answer(capsys, music, "--prime", tune, "--prime-length", 3, "--length", 6)["frames"] == 9
+    np.testing.assert_array_equal(roll_from("sample.mid")[:3], roll_from(tune)[:3])
     answer(capsys, music, "--prime", tune, "--length", 6, "-o", "rest.mid", "--omit-prime")
     assert mido.MidiFile("rest.mid").length == pytest.approx(6 * 0.3)
 
@@ -226,6 +228,7 @@ def assert_refused(capsys, arguments, message):
     ("arguments", "message"),
     [
         (["--length", "0"], "--length must be at least 1: got 0"),
+        (["--prime-length", "0"], "--prime-length must be at least 1: got 0"),
         (["--num", "0"], "--num must be at least 1: got 0"),
         (["--length", "3000", "--num", "1000"], "at most 2000000: got 3000 times 1000"),
         (["--temperature", "-1"], "--temperature must be 0 (always the likeliest) or more: got -1"),

@@ -67,6 +67,7 @@ class Music(Medium):
         self.prime, moved_by, beyond = read_music_prime(
             path, frames_per_beat=self.frames_per_beat, octave_shift=octave_shift, move_by=move_by
         )
+        self.prime = self.prime[: self.options.prime_length]
         if move_by is None and moved_by:
             self.remarks.append(
                 f"the prime was moved by {moved_by:+d} semitones to C for the model, and the sample back; "
@@ -111,6 +112,7 @@ class Text(Medium):
         self.vocabulary = TextData("", self.unit, tuple(record.vocabulary or ()), {}, self.end_token)
         if options.prime is not None:
             self.prime, unknown = read_text_prime(options.prime, self.vocabulary)
+            self.prime = self.prime[: options.prime_length]
             if unknown:
                 self.remarks.append(f"the prime has {self.unit}s that the model does not know: {name_some(unknown)}")
 

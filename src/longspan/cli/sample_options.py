@@ -35,6 +35,8 @@ class SampleOptions:
     """The same seed gives the same samples."""
     prime: Path | None = None
     """A MIDI or text file that every sample continues."""
+    prime_length: int | None = None
+    """Use only so many of the prime's first frames, words or characters."""
     prime_shift: int | Literal["auto"] = "auto"
     """Semitones to move a MIDI prime by for the model; the sample is moved back. auto: to C, as most training data."""
     omit_prime: bool = False
@@ -49,7 +51,7 @@ class SampleOptions:
 
 def check(options: SampleOptions, kind: Literal["music", "text"]) -> None:
     """Refuse options that no run, or no run of this kind, can follow."""
-    for flag, value in (("--length", options.length), ("--num", options.num)):
+    for flag, value in (("--length", options.length), ("--num", options.num), ("--prime-length", options.prime_length)):
         if value is not None and value < 1:
             raise InputError(f"{flag} must be at least 1: got {value}")
     if (options.length or 1) * options.num > MAX_STEPS:

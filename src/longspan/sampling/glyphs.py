@@ -26,7 +26,7 @@ def _arc(
     return np.stack([x + radius_x * np.cos(angles), y + radius_y * np.sin(angles)], axis=1)
 
 
-def _strokes(*lines: Float[np.ndarray, "point 2"]) -> Float[np.ndarray, "point 2"]:
+def _strokes(*lines: Float[np.ndarray, "_ 2"]) -> Float[np.ndarray, "point 2"]:
     lift = np.full((1, 2), np.nan)
     return np.concatenate([part for line in lines for part in (line, lift)][:-1])
 
