@@ -7,8 +7,9 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from longspan.data.storage import cache_directory, data_directory, imported_directory, replacing, sha256_of
+from longspan.data.storage import cache_directory, data_directory, imported_directory
 from longspan.errors import InputError
+from longspan.files import replacing, sha256_of
 
 
 def test_replacing_writes_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot write .*file\.bin: No space left.*LONGSPAN_DATA"):
+    with pytest.raises(InputError, match=r"cannot write .*file\.bin: No space left.*writable folder"):
         write(tmp_path / "file.bin", b"x")
     assert os.listdir(tmp_path) == []
 

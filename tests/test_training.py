@@ -53,7 +53,7 @@ def music():
 @pytest.fixture(scope="module")
 def uninterrupted(music, tmp_path_factory):
     run = start(tmp_path_factory.mktemp("whole") / "run", music, tiny_config())
-    outcome = train(run, music, listener=Silent())
+    outcome = train(run, music)
     assert outcome.status == "done"
     return run.path
 
@@ -64,7 +64,7 @@ def test_training_beats_the_base_rates(make_data, tmp_path):
     output = "bernoulli" if data.kind == "music" else "softmax"
     config = tiny_config("sgd+cm", output=output, max_epochs=30, learning_rate=0.1)
     run = start(tmp_path / "run", data, config)
-    train(run, data, listener=Silent())
+    train(run, data)
     records = run.metrics()
     best = max(records, key=lambda record: record["valid_log_likelihood"])
     assert [record["epoch"] for record in records if record["best"]][-1] == best["epoch"]
@@ -76,16 +76,16 @@ def test_training_beats_the_base_rates(make_data, tmp_path):
 def test_resume_ends_in_the_same_bytes(stop_after, music, uninterrupted, tmp_path):
     run = start(tmp_path / "run", music, tiny_config())
     listener = Silent()
-    outcome = train(run, music, listener=listener, interrupted=lambda: listener.blocks >= stop_after)
+    outcome = train(run, music, listeners=[listener], interrupted=lambda: listener.blocks >= stop_after)
     assert outcome.status == run.status == "interrupted"
-    outcome = train(Run.open(run.path), music, listener=Silent())
+    outcome = train(Run.open(run.path), music)
     assert outcome.status == Run.open(run.path).status == "done"
     assert essence(run.path) == essence(uninterrupted)
 
 
 def test_stopping_after_every_single_block_ends_in_the_same_bytes(music, uninterrupted, tmp_path):
     run = start(tmp_path / "run", music, tiny_config())
-    while train(Run.open(run.path), music, listener=Silent(), interrupted=lambda: True).status == "interrupted":
+    while train(Run.open(run.path), music, interrupted=lambda: True).status == "interrupted":
         pass
     assert essence(run.path) == essence(uninterrupted)
 
@@ -98,7 +98,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(victim, musi
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    train(Run.open(path), music, listener=Silent())
+    train(Run.open(path), music)
     assert essence(path) == essence(uninterrupted)
 
 
@@ -108,27 +108,27 @@ def test_only_damaged_checkpoints_are_an_error(music, uninterrupted, tmp_path):
     for file in path.glob("checkpoints/*/arrays.safetensors"):
         file.write_bytes(b"")
     with pytest.raises(InputError, match="all 2 checkpoints"):
-        train(Run.open(path), music, listener=Silent())
+        train(Run.open(path), music)
 
 
 def test_a_finished_run_goes_on_only_when_allowed_more_epochs(music, uninterrupted, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(uninterrupted, path)
     listener = Silent()
-    train(Run.open(path), music, listener=listener)
+    train(Run.open(path), music, listeners=[listener])
     assert listener.blocks == 0
     run = Run.open(path)
     run.config = tiny_config(max_epochs=5)
-    train(run, music, listener=listener)
+    train(run, music, listeners=[listener])
     whole = start(tmp_path / "whole", music, tiny_config(max_epochs=5))
-    train(whole, music, listener=Silent())
+    train(whole, music)
     assert essence(path) == essence(whole.path)
 
 
 def test_a_diverging_run_stops_and_keeps_the_last_good_weights(music, tmp_path):
     config = tiny_config("sgd+r", learning_rate=1e30, max_epochs=5)
     run = start(tmp_path / "run", music, config)
-    outcome = train(run, music, listener=Silent())
+    outcome = train(run, music)
     assert outcome.status == run.status == "diverged"
     assert "update" in outcome.reason
     assert "--learning-rate" in outcome.reason
@@ -139,14 +139,14 @@ def test_a_diverging_run_stops_and_keeps_the_last_good_weights(music, tmp_path):
 def test_weights_survive_the_run_folder(music, uninterrupted):
     run = Run.open(uninterrupted)
     found = trained_model(run)
-    outcome = train(run, music, listener=Silent())
+    outcome = train(run, music)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(outcome.model), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_several_lanes_train_too(music, tmp_path):
     run = start(tmp_path / "run", music, tiny_config(lanes=3, max_epochs=8, learning_rate=0.1))
-    train(run, music, listener=Silent())
+    train(run, music)
     records = run.metrics()
     assert records[-1]["valid_log_likelihood"] > records[0]["valid_log_likelihood"]
 
@@ -199,7 +199,7 @@ def test_leaks_are_saved_and_never_trained(music, tmp_path):
     config = tiny_config("sgd+clm", leaky_share=0.5, learning_rate=0.1)
     run = start(tmp_path / "run", music, config)
     before = initial_model(config, DataRecord.of(music), base_rates(music))
-    outcome = train(run, music, listener=Silent())
+    outcome = train(run, music)
     np.testing.assert_array_equal(outcome.model.cell.leak.value, before.cell.leak.value)
     assert np.count_nonzero(outcome.model.cell.leak.value) == 4
     assert not eqx.tree_equal(outcome.model.cell.recurrent, before.cell.recurrent)

@@ -2,31 +2,42 @@
 
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from longspan.errors import InputError
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write a file so that no reader, and no kill at any moment, ever sees a part of it."""
-    data = content.encode() if isinstance(content, str) else content
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its place at `path` only when the block ends without an exception.
+
+    The bytes are on the disk before the name is; whatever goes wrong, nothing half-written remains.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     with explain_disk_errors(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("xb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+            sync_folder(path.parent)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write a file so that no reader, and no kill at any moment, ever sees a part of it."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -36,7 +47,7 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
             yield temporary
-            temporary.chmod(0o777 & ~_umask())
+            temporary.chmod(0o777 & ~_umask())  # mkdtemp makes folders only their owner may enter
             sync_folder(temporary)
             os.rename(temporary, path)
         except BaseException:
@@ -46,16 +57,17 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames within a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make renames within a folder durable; not every system can open one, and then the rename has to do."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sha256_of(path: Path) -> str:
-    """Checksum of a file, read in pieces."""
+    """The SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -67,7 +79,7 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InputError(f"cannot write {path}: {reason}; free space or choose another folder") from error
+        raise InputError(f"cannot write {path}: {reason}; free some space or choose a writable folder") from error
 
 
 def _umask() -> int:

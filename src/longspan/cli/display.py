@@ -1,5 +1,6 @@
 """What a person sees of a run: a live line while it trains, a table of scores when it is done."""
 
+import math
 import time
 
 from rich.console import Console
@@ -7,6 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from longspan import paper
+from longspan.data.baselines import MusicBaselines, trivial_baselines
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
 from longspan.evaluation import Scores
 from longspan.training.runs import Run
 
@@ -68,29 +72,68 @@ class TrainingDisplay:
             f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
             f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {_duration(seconds)}  {mark}",
             highlight=False,
+            soft_wrap=True,
         )
 
 
-def show_scores(run: Run, content, split: str, scores: Scores, reason: str = "") -> None:
+def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:
     """Print scores beside trivial baselines and the paper's number, and what to try next."""
     console = Console(highlight=False)
     if reason:
         console.print(f"Done: {reason}.")
+    names = [name for name in SHOWN if getattr(scores, name) is not None]
     table = Table(title=f"{run.config.recipe} on {run.config.data}, {split} split", title_justify="left")
-    for column in ("", "log-likelihood", "accuracy %", "union accuracy %"):
-        table.add_column(column, justify="left" if not column else "right")
-    table.add_row(
-        "this model",
-        f"{scores.log_likelihood:.3f}",
-        "" if scores.accuracy is None else f"{100 * scores.accuracy:.2f}",
-        "" if scores.accuracy_union is None else f"{100 * scores.accuracy_union:.2f}",
-        style="bold",
-    )
-    figure = paper.test_figure(run.config.recipe, run.config.data) if split == "test" else None
-    if figure:
-        table.add_row("paper", f"{figure[1]:.2f}")
+    table.add_column("")
+    for name in names:
+        table.add_column(SHOWN[name], justify="right")
+    table.add_row("this model", *(format_figure(name, getattr(scores, name)) for name in names), style="bold")
+    for label, figures in reference_rows(run, data, split):
+        table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
-    console.print(f"Next:  longspan evaluate {run.path} --split valid")
+    other = "valid" if split == "test" else "test"
+    console.print(f"Next:  longspan evaluate {run.path} --split {other}")
+
+
+SHOWN = {
+    "log_likelihood": "log-likelihood, nats",
+    "accuracy": "accuracy %",
+    "accuracy_union": "union accuracy %",
+    "perplexity": "perplexity",
+    "bits_per_character": "bits per character",
+}
+
+
+def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
+    """What to hold a score against: the paper's cell for this recipe, and predictions that ignore the past."""
+    rows = []
+    cell = paper.test_figures(run.config.recipe, run.config.data) if split == "test" else None
+    if cell:
+        rows.append(("paper", cell))
+    baselines = trivial_baselines(data, split)
+    if isinstance(baselines, MusicBaselines):
+        per_key = {
+            "log_likelihood": baselines.key_rates_log_likelihood,
+            "accuracy": baselines.key_rates_accuracy,
+            "accuracy_union": baselines.key_rates_accuracy_union,
+        }
+        return [
+            *rows,
+            ("one rate per key", per_key),
+            ("one rate for all", {"log_likelihood": baselines.one_rate_log_likelihood}),
+        ]
+    unigram = {
+        "log_likelihood": -math.log(baselines.perplexity),
+        "perplexity": baselines.perplexity,
+        "bits_per_character": baselines.bits_per_token,
+    }
+    return [*rows, ("single-symbol frequencies", unigram)]
+
+
+def format_figure(name: str, value: float | None) -> str:
+    """A score as a table shows it: accuracies in percent."""
+    if value is None:
+        return ""
+    return f"{100 * value:.2f}" if name.startswith("accuracy") else f"{value:.3f}"
 
 
 def _duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from longspan.cli import machine
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
+from longspan.data.storage import cache_directory, data_directory
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ def examine(data_dir: Path | None) -> dict:
 
     from longspan import kernels
     from longspan.data import catalogue
-    from longspan.data.storage import data_directory
 
     folder = data_directory(data_dir)
     return {
@@ -55,7 +55,7 @@ def examine(data_dir: Path | None) -> dict:
 
 
 def _places(data_folder: Path) -> dict[str, Path]:
-    return {"runs (here)": Path.cwd(), "cache": machine.cache_folder(), "data": data_folder}
+    return {"runs (here)": Path.cwd(), "cache": cache_directory(), "data": data_folder}
 
 
 def _writable(folder: Path) -> bool:

@@ -4,9 +4,8 @@ import os
 import platform
 import sys
 from importlib import metadata
-from pathlib import Path
 
-import platformdirs
+from longspan.data.storage import cache_directory
 
 
 def prepare(threads: int) -> None:
@@ -15,13 +14,8 @@ def prepare(threads: int) -> None:
         raise RuntimeError("prepare() must run before JAX is imported")
     os.environ["NPROC"] = str(threads)  # XLA sizes its thread pool by this
     os.environ["LONGSPAN_THREADS"] = str(threads)
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "compiled"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory() / "compiled"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-
-
-def cache_folder() -> Path:
-    """Where longspan keeps what it can make again."""
-    return Path(platformdirs.user_cache_dir("longspan"))
 
 
 def describe(threads: int) -> dict:

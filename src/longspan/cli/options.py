@@ -1,7 +1,7 @@
 """Options several commands share, and how a recipe, a TOML file and flags become one config."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,18 @@ from longspan.errors import InputError
 
 DEFAULT_RECIPE = "sgd+c"
 DEFAULT_DATA = "bach"
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How a run is watched and saved; nothing of it changes what the run computes."""
+
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files into the run folder."""
+    json: bool = False
+    """Print only the result, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +42,7 @@ class TrainOptions:
     """Folder of this run; by default a new one under runs/."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
-    checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints."""
-    json: bool = False
-    """Print only the result, as JSON."""
+    watching: Watching = field(default_factory=Watching)
 
 
 def parse_train(arguments: list[str]) -> TrainOptions:

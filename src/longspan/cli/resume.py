@@ -1,14 +1,14 @@
 """`longspan resume`: go on with a run exactly where it stopped."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from longspan.cli import machine
-from longspan.cli.options import parse
+from longspan.cli.options import Watching, parse
 from longspan.training.runs import Run
 
 
@@ -22,10 +22,7 @@ class ResumeOptions:
     """Allow the run more epochs than it was started with."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
-    checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints."""
-    json: bool = False
-    """Print only the result, as JSON."""
+    watching: Watching = field(default_factory=Watching)
 
 
 def run(arguments: list[str]) -> int:
@@ -38,6 +35,6 @@ def run(arguments: list[str]) -> int:
     from longspan.cli import session
 
     content = session.load_data(
-        resumed.config.data, options.data_dir, quiet=options.json, expected=resumed.data.fingerprint
+        resumed.config.data, options.data_dir, quiet=options.watching.json, expected=resumed.data.fingerprint
     )
-    return session.run_to_end(resumed, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds)
+    return session.run_to_end(resumed, content, options.watching)

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from longspan import cli, data, paper
-from longspan.cli.display import TrainingDisplay, show_scores
+from longspan import cli, data
+from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
+from longspan.cli.options import Watching
 from longspan.cli.output import print_json, progress_bar
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.training.loop import Outcome, train
+from longspan.training.loop import Listener, Outcome, train
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
+from longspan.training.tensorboard import TensorBoardListener
 
 
 def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
@@ -27,10 +29,20 @@ def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | 
     return content
 
 
-def run_to_end(run: Run, content, *, as_json: bool, checkpoint_seconds: float) -> int:
+def run_to_end(run: Run, content, watching: Watching) -> int:
     """Train a run to its end, score its best weights on the test split and say what to do next."""
+    as_json = watching.json
     with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
-        outcome = train(run, content, listener=display, interrupted=interrupted, checkpoint_seconds=checkpoint_seconds)
+        listeners: list[Listener] = [display]
+        if watching.tensorboard:
+            listeners.append(TensorBoardListener(run))
+        outcome = train(
+            run,
+            content,
+            listeners=listeners,
+            interrupted=interrupted,
+            checkpoint_seconds=watching.checkpoint_seconds,
+        )
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {outcome.reason}\n")
         return cli.DIVERGED
@@ -39,7 +51,7 @@ def run_to_end(run: Run, content, *, as_json: bool, checkpoint_seconds: float) -
     result = {"test": msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))}
     run.write_result(result)
     if as_json:
-        print_json({"run": str(run.path), "status": "done", "split": "test", **result["test"]})
+        print_json({"status": "done", **_scores_document(run, content, "test", result["test"])})
     else:
         show_scores(run, content, "test", msgspec.convert(result["test"], Scores), reason=outcome.reason)
     return cli.DONE
@@ -49,9 +61,7 @@ def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
     """Score the best weights of a run on a split."""
     scores = SplitEvaluator(content, split).scores(trained_model(run))
     if as_json:
-        figure = paper.test_figure(run.config.recipe, run.config.data) if split == "test" else None
-        extra = {"paper": {figure[0]: figure[1]}} if figure else {}
-        print_json({"run": str(run.path), "split": split, **msgspec.to_builtins(scores), **extra})
+        print_json(_scores_document(run, content, split, msgspec.to_builtins(scores)))
     else:
         show_scores(run, content, split, scores)
     return cli.DONE
@@ -73,6 +83,11 @@ def first_interrupt() -> Iterator:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _scores_document(run: Run, content, split: str, scores: dict) -> dict:
+    references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
+    return {"run": str(run.path), "split": split, **scores, "references": references}
 
 
 def _after_interrupt(run: Run, content, outcome: Outcome, as_json: bool) -> int:

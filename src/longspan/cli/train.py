@@ -12,8 +12,8 @@ def run(arguments: list[str]) -> int:
     machine.prepare(options.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(options.config.data, options.data_dir, quiet=options.json)
+    content = session.load_data(options.config.data, options.data_dir, quiet=options.watching.json)
     path = options.run_dir or next_run_path(Path("runs"), options.config)
     environment = machine.describe(options.config.threads)
     created = Run.create(path, options.config, DataRecord.of(content), environment)
-    return session.run_to_end(created, content, as_json=options.json, checkpoint_seconds=options.checkpoint_seconds)
+    return session.run_to_end(created, content, options.watching)

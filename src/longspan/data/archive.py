@@ -21,9 +21,9 @@ import numpy as np
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song, check_song
 from longspan.data.names import SPLITS
 from longspan.data.splitting import SONG_SHARES, split_songs
-from longspan.data.storage import replacing
 from longspan.data.text import END, UNKNOWN, TextData
 from longspan.errors import InputError
+from longspan.files import replacing
 
 FORMAT = 1
 MAX_BYTES = 2**30

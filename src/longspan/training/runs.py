@@ -27,7 +27,7 @@ from longspan.config import TrainConfig, as_dict, from_dict
 from longspan.data.music import KEYS, MusicData
 from longspan.data.text import TextData
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, write_atomic
+from longspan.files import explain_disk_errors, folder_written_whole, write_atomic
 
 FORMAT = 1
 
@@ -91,13 +91,15 @@ class Run:
         if path.exists() and any(path.iterdir()):
             raise InputError(f"{path} is not empty: `longspan resume {path}` goes on with it, --run-dir names another")
         with explain_disk_errors(path):
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        run = Run(path, config, data)
-        write_atomic(path / "environment.json", _pretty(environment))
-        write_atomic(path / "README.md", _card(config))
-        (path / "metrics.jsonl").touch()
-        run.write_config()
-        return run
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with folder_written_whole(path) as folder:
+            run = Run(folder, config, data)
+            (folder / "checkpoints").mkdir()
+            (folder / "metrics.jsonl").touch()
+            write_atomic(folder / "environment.json", _pretty(environment))
+            write_atomic(folder / "README.md", _card(config))
+            run.write_config()
+        return Run(path, config, data)
 
     @staticmethod
     def open(path: Path) -> "Run":
@@ -114,7 +116,7 @@ class Run:
         return Run(path, from_dict(description.config), description.data)
 
     def write_config(self) -> None:
-        """Write config.json; a folder counts as a run from then on."""
+        """Write config.json."""
         description = RunDescription(FORMAT, __version__, as_dict(self.config), self.data)
         write_atomic(self.path / "config.json", _pretty(msgspec.to_builtins(description)))
 
