@@ -1,6 +1,7 @@
 """Generated steps follow the model's distribution, priming is running the model, and seeds mean what they say."""
 
 import itertools
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import pytest
 import reference
 from jaxtyping import Array
 
-from longspan.config import TrainConfig
+from longspan.config import OutputName, TrainConfig
 from longspan.models.cells import Cell
 from longspan.models.sequence import SequenceModel, build
 from longspan.sampling import generate as generation
@@ -21,15 +22,21 @@ SETTINGS = {"hidden_size": 5, "leaky_share": 0.5, "input_scale": 2.0, "output_sc
 KEY = jax.random.key(7)
 
 
+def lively(output: str, rates) -> SequenceModel:
+    """A model whose units have biases, so that even silence in the initial state moves them."""
+    model = build(TrainConfig(output=output, **SETTINGS), len(rates), np.array(rates), key=jax.random.key(1))
+    bias = jax.random.normal(jax.random.key(2), model.cell.bias.shape)
+    return eqx.tree_at(lambda model: model.cell.bias, model, bias)
+
+
 @pytest.fixture(scope="module")
 def music() -> SequenceModel:
-    return build(TrainConfig(**SETTINGS), KEYS, np.array([0.3, 0.5, 0.6]), key=jax.random.key(1))
+    return lively("bernoulli", [0.3, 0.5, 0.6])
 
 
 @pytest.fixture(scope="module")
 def text() -> SequenceModel:
-    config = TrainConfig(output="softmax", **SETTINGS)
-    return build(config, SYMBOLS, np.array([0.4, 0.3, 0.2, 0.1]), key=jax.random.key(2))
+    return lively("softmax", [0.4, 0.3, 0.2, 0.1])
 
 
 def numpy_logits(model, inputs):
@@ -97,6 +104,23 @@ def test_tokens_follow_the_conditional_distribution(text, prime):
             reference.softmax_log_prob(logits[0], first) + reference.softmax_log_prob(logits[1], second)
         )
     assert_frequencies(count(samples), exact)
+
+
+@pytest.mark.parametrize("name", get_args(OutputName))
+def test_every_output_is_sampled_as_its_likelihood_says(name):
+    model = lively(name, [0.4, 0.3, 0.2, 0.1])
+    samples = generate(model, length=1, num=20_000, key=KEY, end_token=END_TOKEN)
+    is_text = samples.ndim == 2
+    first = jnp.array([END_TOKEN], jnp.int32) if is_text else jnp.zeros((1, SYMBOLS), jnp.uint8)
+    hidden = model.cell.output(state_after(model, first))
+    outcomes = np.arange(SYMBOLS) if is_text else np.array(list(itertools.product((0, 1), repeat=SYMBOLS)), np.uint8)
+    if not model.output.exact:
+        assert set(count(samples)) <= {tuple(outcome) for outcome in outcomes.tolist()}
+        return
+    lanes = jnp.broadcast_to(hidden, (1, len(outcomes), len(hidden)))
+    log_probs = model.output.log_prob(lanes, jnp.asarray(outcomes[None]), jnp.ones((), jnp.int32))[0]
+    keys = [tuple(np.atleast_1d(outcome).tolist()) for outcome in outcomes]
+    assert_frequencies(count(samples), dict(zip(keys, np.exp(np.asarray(log_probs, float)).tolist(), strict=True)))
 
 
 def test_the_state_after_a_prime_is_that_of_running_the_cell(music, random):

@@ -36,7 +36,7 @@ def generate(
         temperature: 1 samples the model as it is, less makes it bolder in what it is sure of, 0 always takes the
             likeliest.
         prime: frames (time x keys) or tokens that every sample continues; not part of what is returned.
-        end_token: the token that ends a line; needed for text, meaningless for music.
+        end_token: the token that ends a line; needed for text, ignored for music.
 
     Example:
         >>> from longspan.config import TrainConfig
@@ -62,9 +62,10 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
     """All that the model reads before it draws: what precedes a sequence's first step, then the prime."""
     step = jax.eval_shape(lambda: _draw(model, model.cell.initial_state(), jax.random.key(0), 1.0))
-    if step.shape == () and end_token is None:
+    is_text = step.shape == ()
+    if is_text and end_token is None:
         raise ValueError("a model of text needs the end token, which precedes the first token")
-    first = jnp.full((1, *step.shape), end_token or 0, step.dtype)
+    first = jnp.full((1, *step.shape), end_token if is_text else 0, step.dtype)
     if prime is None:
         return first
     if np.shape(prime)[1:] != step.shape:
