@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "train a recurrent network: longspan train sgd+clr --data nottingham",
     "resume": "go on with a run exactly where it stopped",
     "evaluate": "score a run on a split, as the paper does",
+    "sample": "hear, see or read what a run learned: longspan sample RUN -o out.mid",
     "data": "list, get, describe or import data sets",
     "doctor": "versions, devices, kernels, data found, write access",
 }
