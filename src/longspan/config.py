@@ -158,6 +158,9 @@ def check_output(config: TrainConfig, kind: str) -> None:
         )
 
 
+FIELDS = frozenset(field.name for field in dataclasses.fields(TrainConfig))
+
+
 def as_dict(config: TrainConfig) -> dict:
     """The config as plain values, ready for JSON or TOML."""
     return dataclasses.asdict(config)
@@ -165,8 +168,7 @@ def as_dict(config: TrainConfig) -> dict:
 
 def from_dict(values: dict) -> TrainConfig:
     """The config of `as_dict`; unknown names are refused rather than ignored."""
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    unknown = sorted(set(values) - known)
+    unknown = sorted(set(values) - FIELDS)
     if unknown:
-        raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(known))}")
+        raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(FIELDS))}")
     return TrainConfig(**values)

@@ -1,5 +1,6 @@
 """Options several commands share, and how a recipe, a TOML file and flags become one config."""
 
+import dataclasses
 import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ import tyro
 
 from longspan import recipes
 from longspan.config import TrainConfig
+from longspan.data import target_kind
 from longspan.errors import InputError
 
 DEFAULT_RECIPE = "sgd+c"
@@ -49,10 +51,16 @@ def parse_train(arguments: list[str]) -> TrainOptions:
     """Read recipe and data set first, since they decide the defaults of everything else."""
     arguments = list(arguments)
     recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
-    config = recipes.settings(recipe, find_flag(arguments, "--data") or DEFAULT_DATA)
-    if toml := find_flag(arguments, "--toml"):
-        config = recipes.read_toml(Path(toml), config)
+    toml = find_flag(arguments, "--toml")
+    changes = recipes.read_toml(Path(toml)) if toml else {}
+    data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
+    config = recipes.settings(recipe, data, target_kind(data, _folder(find_flag(arguments, "--data-dir"))))
+    config = dataclasses.replace(config, **changes)
     return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+
+
+def _folder(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def parse(options: type, arguments: list[str], prog: str, default=None):
