@@ -21,11 +21,6 @@ from longspan.training.runs import DataRecord, Run
 CHORDS = [(48, 64, 67, 72), (45, 60, 64, 69), (41, 60, 65, 69), (38, 62, 65, 69), (43, 62, 67, 71), (43, 59, 65, 74)]
 
 
-class Quiet:
-    def on_block(self, *_): ...
-    def on_epoch(self, *_): ...
-
-
 def cadences(first: int) -> np.ndarray:
     """Six chords over and over, two frames each, from chord number `first` on."""
     roll = np.zeros((72, 88), np.uint8)
@@ -39,7 +34,7 @@ songs = [cadences(first) for first in range(6)]
 data = MusicData("cadences", {"train": songs * 4, "valid": songs, "test": songs}, frames_per_beat=2)
 config = TrainConfig(hidden_size=40, learning_rate=0.3, momentum=0.9, clip=1.0, max_epochs=15)
 with tempfile.TemporaryDirectory() as path:
-    model = train(Run.create(Path(path), config, DataRecord.of(data), {}), data, listener=Quiet()).model
+    model = train(Run.create(Path(path, "run"), config, DataRecord.of(data), {}), data).model
 
 prime = songs[2][:13]
 [sample] = generate(model, length=51, num=1, key=jax.random.key(0), prime=prime)
