@@ -8,7 +8,7 @@ import reference
 from catalog import tiny_config, tiny_music, tiny_text
 
 from longspan import evaluation
-from longspan.evaluation import SplitEvaluator, frame_accuracy, share_of_larger, share_of_union
+from longspan.evaluation import SplitEvaluator, frame_accuracies
 from longspan.models.sequence import build
 from longspan.training.source import base_rates
 
@@ -62,8 +62,9 @@ def test_accuracies_of_frames_equal_the_definition(random):
     predicted = (random.random((40, 6)) < 0.3).astype(np.uint8)
     true[0] = predicted[0] = true[1] = predicted[2] = 0
     expected = np.array([reference.frame_accuracies(a, b) for a, b in zip(true, predicted, strict=True)])
-    np.testing.assert_allclose(frame_accuracy(share_of_larger, true, predicted), expected[:, 0], rtol=1e-6)
-    np.testing.assert_allclose(frame_accuracy(share_of_union, true, predicted), expected[:, 1], rtol=1e-6)
+    found = frame_accuracies(true, predicted)
+    np.testing.assert_allclose(found["accuracy"], expected[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["accuracy_union"], expected[:, 1], rtol=1e-6)
 
 
 def test_expected_accuracy_of_independent_keys_agrees_with_its_exact_distribution():

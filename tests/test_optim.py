@@ -1,5 +1,6 @@
 """Clipping and Nesterov momentum against Optax, Sutskever's form and the definition."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -7,6 +8,7 @@ import pytest
 import reference
 
 from longspan.optim.clip import clip_by_norm
+from longspan.optim.first_order import FirstOrder
 from longspan.optim.nesterov import inverse_decay, nesterov, ramp
 
 MATRIX = np.array([[3.0, 0.5], [0.5, 1.0]])
@@ -43,6 +45,32 @@ def test_constant_nesterov_equals_optax(momentum):
     ours = simplified_path(nesterov(0.05, momentum), [2.0, -1.0], 40)
     theirs = simplified_path(optax.sgd(0.05, momentum, nesterov=True), [2.0, -1.0], 40)
     np.testing.assert_allclose(np.stack(ours), np.stack(theirs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threshold", [0.3, np.inf])
+def test_the_compiled_driver_takes_the_steps_of_the_optax_chain(threshold):
+    chain = optax.chain(clip_by_norm(threshold), nesterov(inverse_decay(0.1, 20), ramp(0.9, period=5)))
+    matrix = jnp.asarray(MATRIX, jnp.float32)
+
+    def loss(params, carry, chunk, context):
+        value = 0.5 * params["w"] @ matrix @ params["w"] + chunk @ params["w"] + context * params["b"] ** 2
+        return value, (carry + 1, value)
+
+    chunks = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)), jnp.float32)
+    start = {"w": jnp.array([2.0, -1.0]), "b": jnp.asarray(0.5)}
+    params, state, norms = start, chain.init(start), []
+    for chunk in chunks[:5]:
+        gradient = jax.grad(loss, has_aux=True)(params, 0, chunk, 3.0)[0]
+        updates, state = chain.update(gradient, state)
+        params, norms = optax.apply_updates(params, updates), [*norms, float(optax.tree.norm(gradient))]
+
+    driver = FirstOrder(loss, inverse_decay(0.1, 20), ramp(0.9, period=5), threshold)
+    found, _, carry, info = driver.advance(dict(start), driver.init(start), jnp.asarray(0), chunks, 5, 3.0)
+    np.testing.assert_allclose(found["w"], params["w"], rtol=1e-5)
+    np.testing.assert_allclose(found["b"], params["b"], rtol=1e-5)
+    np.testing.assert_allclose(info.norm, [*norms, 0.0], rtol=1e-5)
+    np.testing.assert_array_equal(info.clipped, [*(np.array(norms) > threshold), False])
+    assert int(carry) == 5
 
 
 def test_the_driver_scales_the_learning_rate_through_the_state():

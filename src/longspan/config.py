@@ -11,7 +11,10 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "softmax"]
+OutputName = Literal["bernoulli", "softmax", "nade"]
+
+OUTPUTS_FOR = {"music": ("bernoulli", "nade"), "text": ("softmax",)}
+"""Outputs that predict each kind of data."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,9 @@ class TrainConfig:
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame or symbol given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade) or symbol (softmax) given the hidden state."""
+    nade_size: int = 150
+    """nade: hidden units that tie the keys of a frame together."""
     hidden_size: int = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
@@ -122,6 +127,7 @@ class Rule:
 RULES = (
     Rule("seed", 0, 2**32 - 1),
     Rule("hidden_size", 1, 65536),
+    Rule("nade_size", 1, 65536),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),
     Rule("leak_high", 0, 1, open_high=True),
@@ -141,6 +147,15 @@ RULES = (
     Rule("block", 1, 65536),
     Rule("threads", 1, 1024),
 )
+
+
+def check_output(config: TrainConfig, kind: str) -> None:
+    """Refuse an output that cannot predict this kind of data."""
+    if config.output not in OUTPUTS_FOR[kind]:
+        raise InputError(
+            f"--output {config.output} does not predict {kind} such as {config.data!r}: "
+            f"expected {' or '.join(OUTPUTS_FOR[kind])}"
+        )
 
 
 def as_dict(config: TrainConfig) -> dict:

@@ -53,7 +53,7 @@ class SplitEvaluator:
 
     def log_likelihood(self, model: SequenceModel) -> float:
         """Mean log-likelihood of a step in nats."""
-        return self._mean(_log_probs, model)
+        return self._means(_log_probs, model)["log_likelihood"]
 
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every figure that applies to this kind of data."""
@@ -62,16 +62,11 @@ class SplitEvaluator:
             if self.data.unit == "word":
                 return Scores(log_likelihood, perplexity=math.exp(-log_likelihood))
             return Scores(log_likelihood, bits_per_character=-log_likelihood / math.log(2))
-        key = jax.random.key(seed)
-        return Scores(
-            log_likelihood,
-            accuracy=self._mean(_paper_accuracy, model, key),
-            accuracy_union=self._mean(_union_accuracy, model, key),
-        )
+        return Scores(log_likelihood, **self._means(_accuracies, model, jax.random.key(seed)))
 
-    def _mean(self, figure: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> float:
-        sums = _sum_chunks(figure, self.lanes, model, self.chunks, key)
-        return float(np.asarray(sums, np.float64).sum() / self.steps)
+    def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> dict[str, float]:
+        sums = _sum_chunks(figures, self.lanes, model, self.chunks, key)
+        return {name: float(np.asarray(parts, np.float64).sum() / self.steps) for name, parts in sums.items()}
 
 
 def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lanes: int) -> Chunks:
@@ -81,54 +76,49 @@ def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lan
     return arrange(data.splits[split], chunk_length, lanes, end_token=data.end_token)
 
 
-def share_of_larger(hits, true, predicted):
-    """The paper's accuracy: hits over the larger of the numbers of true and predicted notes."""
-    return hits / jnp.maximum(true, predicted)
+def frame_accuracies(
+    true: Shaped[Array, "... key"], predicted: Shaped[Array, "... key"]
+) -> dict[str, Float[Array, "..."]]:
+    """How far predicted frames agree with the true ones; silence predicted as silence counts as 1.
 
-
-def share_of_union(hits, true, predicted):
-    """The usual multi-pitch accuracy TP / (TP + FP + FN)."""
-    return hits / (true + predicted - hits)
-
-
-def frame_accuracy(
-    rule: Callable, true: Shaped[Array, "... key"], predicted: Shaped[Array, "... key"]
-) -> Float[Array, "..."]:
-    """Accuracy of predicted frames by one of the two rules; silence predicted as silence counts as 1."""
+    `accuracy` is the paper's: hits over the larger of the numbers of true and predicted notes. `accuracy_union` is
+    the usual TP / (TP + FP + FN).
+    """
     count_true = jnp.sum(true, axis=-1, dtype=jnp.float32)
     count_predicted = jnp.sum(predicted, axis=-1, dtype=jnp.float32)
     hits = jnp.sum(true & predicted, axis=-1, dtype=jnp.float32)
     silent = (count_true == 0) & (count_predicted == 0)
-    return jnp.where(silent, 1.0, rule(hits, count_true, count_predicted))
+    totals = {
+        "accuracy": jnp.maximum(count_true, count_predicted),
+        "accuracy_union": count_true + count_predicted - hits,
+    }
+    return {name: jnp.where(silent, 1.0, hits / total) for name, total in totals.items()}
 
 
 def _log_probs(model, hidden, chunk, key):
     del key
-    return model.output.log_prob(hidden, chunk.targets, chunk.lengths)
+    return {"log_likelihood": model.output.log_prob(hidden, chunk.targets, chunk.lengths)}
 
 
-def _expected_accuracy(rule, model, hidden, chunk, key):
+def _accuracies(model, hidden, chunk, key):
     def one(key):
-        return frame_accuracy(rule, chunk.targets, model.output.sample(hidden, key=key))
+        return frame_accuracies(chunk.targets, model.output.sample(hidden, key=key))
 
-    return jnp.mean(jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES)), axis=0)
-
-
-_paper_accuracy = partial(_expected_accuracy, share_of_larger)
-_union_accuracy = partial(_expected_accuracy, share_of_union)
+    samples = jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES))
+    return jax.tree.map(lambda values: jnp.mean(values, axis=0), samples)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _sum_chunks(
-    figure: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray | None
-) -> Float[Array, " chunk"]:
-    """Sum of a per-step figure over the counted steps of each chunk."""
+    figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray | None
+) -> dict[str, Float[Array, " chunk"]]:
+    """Sums of per-step figures over the counted steps of each chunk."""
 
     def step(carry, chunk):
         state, number = carry
         state, hidden = model.run(state, chunk.inputs, chunk.resets, chunk.lengths)
         key_now = None if key is None else jax.random.fold_in(key, number)
-        values = figure(model, hidden, chunk, key_now)
-        return (state, number + 1), jnp.sum(jnp.where(chunk.mask, values, 0))
+        values = figures(model, hidden, chunk, key_now)
+        return (state, number + 1), jax.tree.map(lambda value: jnp.sum(jnp.where(chunk.mask, value, 0)), values)
 
     return jax.lax.scan(step, (model.start(lanes), jnp.zeros((), jnp.int32)), chunks)[1]

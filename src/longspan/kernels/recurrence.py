@@ -1,69 +1,141 @@
-"""The three passes of the leaky recurrence: forward, tangent and adjoint, in plain XLA."""
+"""The leaky recurrence through time (section 3.2 of the paper), its tangent and its adjoint.
+
+With k_t = 1 - reset_t, per lane: h_t = a k_t h_{t-1} + (1 - a) f(k_t h_{t-1} U + u_t). `forward` also returns
+gain_t = (1 - a) f'(...), on which the two linear walks depend; `adjoint` is the exact transpose of `tangent`.
+Steps from `length` on are zero in every result and ignored in every argument. Derivative rules live in
+`longspan.models.recurrence`.
+"""
+
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
-SLOPES = {
-    "tanh": lambda value: 1 - value * value,
-    "sigmoid": lambda value: value * (1 - value),
-    "rectifier": lambda value: (value > 0).astype(value.dtype),
-}
+from longspan.kernels import library
+
+Activation: TypeAlias = Literal["tanh", "sigmoid", "rectifier"]
+Steps: TypeAlias = Float[Array, "time lanes units"]
+Square: TypeAlias = Float[Array, "units units"]
+Units: TypeAlias = Float[Array, " units"]
+Resets: TypeAlias = Bool[Array, "time lanes"]
+Length: TypeAlias = Int[Array, ""]
 
 
-def forward(drive, first, recurrent, leak, resets, length, *, activation):
-    """Run the recurrence; returns hidden states and `(1 - leak) f'(z)`, the gain of each unit at each step."""
+def forward(
+    drive: Steps,
+    first: Float[Array, "lanes units"],
+    recurrent: Square,
+    leak: Units,
+    resets: Resets,
+    length: Length,
+    *,
+    activation: Activation,
+) -> tuple[Steps, Steps]:
+    """Walks through time and returns the hidden states and the gains.
 
-    def step(hidden, now):
-        drive_now, keep = now
-        hidden = hidden * keep
-        value = ACTIVATIONS[activation](hidden @ recurrent + drive_now)
-        hidden = leak * hidden + (1 - leak) * value
-        return hidden, (hidden, (1 - leak) * SLOPES[activation](value))
-
-    _, (hidden, gain) = jax.lax.scan(step, first, (drive, _keep(resets, drive.dtype)))
-    inside = _inside(length, drive)
-    return jnp.where(inside, hidden, 0), jnp.where(inside, gain, 0)
-
-
-def tangent(recurrent, leak, gain, resets, length, drive_tangent):
-    """Push a change of the drive forward through time to the change of the hidden states."""
-
-    def step(change, now):
-        gain_now, keep, drive_now = now
-        change = change * keep
-        change = leak * change + gain_now * (change @ recurrent + drive_now)
-        return change, change
-
-    inside = _inside(length, drive_tangent)
-    start = jnp.zeros_like(drive_tangent[0])
-    _, change = jax.lax.scan(step, start, (gain, _keep(resets, gain.dtype), jnp.where(inside, drive_tangent, 0)))
-    return jnp.where(inside, change, 0)
+    Args:
+        drive: u_t, the input of each step already multiplied by its weights.
+        first: the state before the first step.
+        recurrent: U, applied from the right.
+        leak: a, the share of the old state that a unit keeps.
+        resets: steps before which a lane forgets its state.
+        length: steps that count; the others cost nothing.
+        activation: f.
+    """
+    if not library.fits(drive, first, recurrent, leak):
+        return forward_twin(drive, first, recurrent, leak, resets, length, activation=activation)
+    operation = f"recurrence_{activation}"
+    return library.call(operation, (drive, drive), recurrent, leak, resets, _scalar(length), drive, first)
 
 
-def adjoint(recurrent, leak, gain, resets, length, hidden_cotangent):
-    """The exact transpose of `tangent`: pull a cotangent of the hidden states back to the drive."""
+def tangent(
+    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps
+) -> Steps:
+    """Tangent of the hidden states: dh_t = a k_t dh_{t-1} + gain_t (k_t dh_{t-1} U + du_t), dh_0 = 0."""
+    if not library.fits(recurrent, leak, gain, drive_tangent):
+        return tangent_twin(recurrent, leak, gain, resets, length, drive_tangent)
+    operands = (recurrent, leak, resets, _scalar(length), gain, drive_tangent)
+    return library.call("recurrence_tangent", (drive_tangent,), *operands)[0]
 
-    def step(pulled, now):
-        gain_now, keep, cotangent_now = now
-        total = cotangent_now + pulled
-        drive_now = gain_now * total
-        return keep * (leak * total + drive_now @ recurrent.T), drive_now
 
-    inside = _inside(length, hidden_cotangent)
-    _, drive = jax.lax.scan(
-        step,
-        jnp.zeros_like(hidden_cotangent[0]),
-        (gain, _keep(resets, gain.dtype), jnp.where(inside, hidden_cotangent, 0)),
-        reverse=True,
-    )
+def adjoint(
+    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, hidden_cotangent: Steps
+) -> Steps:
+    """Cotangent of the drive: gain_t e_t with e_t = c_t + k_{t+1} (a e_{t+1} + (gain_{t+1} e_{t+1}) U^T)."""
+    if not library.fits(recurrent, leak, gain, hidden_cotangent):
+        return adjoint_twin(recurrent, leak, gain, resets, length, hidden_cotangent)
+    operands = (recurrent, leak, resets, _scalar(length), gain, hidden_cotangent)
+    return library.call("recurrence_adjoint", (hidden_cotangent,), *operands)[0]
+
+
+def forward_twin(
+    drive: Steps,
+    first: Float[Array, "lanes units"],
+    recurrent: Square,
+    leak: Units,
+    resets: Resets,
+    length: Length,
+    *,
+    activation: Activation,
+) -> tuple[Steps, Steps]:
+    """`forward` in XLA."""
+
+    def step(hidden, inputs):
+        drive, reset = inputs
+        kept = jnp.where(reset[:, None], 0, hidden)
+        value, slope = _activate(kept @ recurrent + drive, activation)
+        hidden = leak * kept + (1 - leak) * value
+        return hidden, (hidden, (1 - leak) * slope)
+
+    _, (hidden, gain) = jax.lax.scan(step, first, (drive, resets))
+    return _shorten(hidden, length), _shorten(gain, length)
+
+
+def tangent_twin(
+    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps
+) -> Steps:
+    """`tangent` in XLA."""
+
+    def step(hidden, inputs):
+        gain, drive, reset = inputs
+        kept = jnp.where(reset[:, None], 0, hidden)
+        hidden = leak * kept + gain * (kept @ recurrent + drive)
+        return hidden, hidden
+
+    _, hidden = jax.lax.scan(step, jnp.zeros_like(gain[0]), (gain, drive_tangent, resets))
+    return _shorten(hidden, length)
+
+
+def adjoint_twin(
+    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, hidden_cotangent: Steps
+) -> Steps:
+    """`adjoint` in XLA."""
+
+    def step(error, inputs):
+        gain, cotangent, reset = inputs
+        error = cotangent + error
+        drive = gain * error
+        return jnp.where(reset[:, None], 0, leak * error + drive @ recurrent.T), drive
+
+    inputs = (_shorten(gain, length), _shorten(hidden_cotangent, length), resets)
+    _, drive = jax.lax.scan(step, jnp.zeros_like(gain[0]), inputs, reverse=True)
     return drive
 
 
-def _keep(resets: Bool[Array, "time lane"], dtype) -> Float[Array, "time lane 1"]:
-    return (~resets)[..., None].astype(dtype)
+def _activate(z: Array, activation: Activation) -> tuple[Array, Array]:
+    if activation == "tanh":
+        value = jnp.tanh(z)
+        return value, 1 - value * value
+    if activation == "sigmoid":
+        value = jax.nn.sigmoid(z)
+        return value, value * (1 - value)
+    return jnp.maximum(z, 0), (z > 0).astype(z.dtype)
 
 
-def _inside(length: Int[Array, ""], like) -> Bool[Array, "time 1 1"]:
-    return (jnp.arange(like.shape[0]) < length)[:, None, None]
+def _shorten(rows: Steps, length: Length) -> Steps:
+    return jnp.where(jnp.arange(rows.shape[0])[:, None, None] < length, rows, 0)
+
+
+def _scalar(length: Length) -> Array:
+    return jnp.asarray(length, jnp.int32)

@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from longspan.kernels.recurrence import ACTIVATIONS
+from longspan.kernels.recurrence import Activation
+from longspan.kernels.rows import sum_rows
 from longspan.models.parameters import Constant
 from longspan.models.recurrence import leaky_scan
+
+ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
 
 
 class Cell(eqx.Module):
@@ -60,7 +63,7 @@ class LeakyCell(Cell):
     recurrent: Float[Array, "hidden hidden"]
     bias: Float[Array, " hidden"]
     leak: Constant
-    activation: str = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
 
     def initial_state(self):
         return jnp.zeros_like(self.bias)
@@ -73,13 +76,15 @@ class LeakyCell(Cell):
         return state
 
     def drive(self, inputs: Shaped[Array, "..."]) -> Float[Array, "... hidden"]:
-        """What the input adds to the pre-activation; whole numbers of 32 bits are symbols, anything else a vector."""
+        """What the input adds to the pre-activation: whole numbers of 32 bits are symbols, anything else a vector."""
         if inputs.dtype == jnp.int32:
             return self.input_weights[inputs] + self.bias
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
     def run(self, state, inputs, resets, length):
-        hidden = leaky_scan(self.activation, self.drive(inputs), state, self.recurrent, self.leak.value, resets, length)
+        sparse = inputs.dtype in (jnp.uint8, jnp.int32)  # keys of a piano roll, or symbols
+        drive = sum_rows(self.input_weights, inputs, length, self.bias) if sparse else self.drive(inputs)
+        hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
         return hidden[-1], hidden
 
 

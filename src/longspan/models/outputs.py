@@ -12,6 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from longspan.kernels import bernoulli, softmax
+from longspan.kernels.matmul import affine
+
 Hidden = Float[Array, "time lane hidden"]
 Targets = Shaped[Array, "time lane ..."]
 
@@ -66,9 +69,14 @@ class Bernoulli(ExactOutput):
     weights: Float[Array, "hidden key"]
     bias: Float[Array, " key"]
 
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " key"], scale: float, *, key: PRNGKeyArray) -> "Bernoulli":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Bernoulli(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+
     def logits(self, hidden, targets, length):
-        del targets, length
-        return hidden @ self.weights + self.bias
+        del targets
+        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
         return bernoulli_loss(logits, targets)
@@ -83,13 +91,17 @@ class Softmax(ExactOutput):
     weights: Float[Array, "hidden symbol"]
     bias: Float[Array, " symbol"]
 
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " symbol"], scale: float, *, key: PRNGKeyArray) -> "Softmax":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Softmax(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+
     def logits(self, hidden, targets, length):
-        del targets, length
-        return hidden @ self.weights + self.bias
+        del targets
+        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
-        picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-        return jax.nn.logsumexp(logits, axis=-1) - picked
+        return softmax.loss(logits, targets, jnp.ones(targets.shape, bool))
 
     def sample(self, hidden, *, key, temperature=1.0):
         logits = hidden @ self.weights + self.bias
@@ -98,9 +110,9 @@ class Softmax(ExactOutput):
         return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
 
 
-def bernoulli_loss(logits: Float[Array, "... key"], targets: Shaped[Array, "... key"]) -> Float[Array, "..."]:
-    """Negative log-likelihood of on/off targets, summed over keys, in nats; exact for logits of any size."""
-    return jnp.sum(jax.nn.softplus(logits) - targets * logits, axis=-1)
+def bernoulli_loss(logits: Float[Array, "time lane key"], targets: Targets) -> Float[Array, "time lane"]:
+    """Negative log-likelihood of on/off targets, summed over keys, in nats."""
+    return bernoulli.loss(logits, targets, jnp.ones(targets.shape[:2], bool))
 
 
 def sample_bernoulli(logits: Float[Array, "..."], key: PRNGKeyArray, temperature: float) -> Shaped[Array, "..."]:

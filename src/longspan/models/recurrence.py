@@ -2,23 +2,24 @@
 
 The tangent of `h_t = a h + (1-a) f(h U + u_t)` is a *linear* scan whose parameter part is one matrix product
 outside the scan; its transpose is the backward scan. From this single rule JAX derives the gradient, the forward
-tangent and the Gauss-Newton product. Any other cell runs by the generic `scan_cell`.
+tangent and the Gauss-Newton product. Any other cell runs by the generic scan of `Cell.run`.
 """
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero, linear_call
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int
 
-from longspan import kernels
+from longspan.kernels import matmul
 from longspan.kernels import recurrence as passes
+from longspan.kernels.linear import linear_map
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def leaky_scan(
-    activation: str,
+    activation: passes.Activation,
     drive: Float[Array, "time lane hidden"],
     first: Float[Array, "lane hidden"],
     recurrent: Float[Array, "hidden hidden"],
@@ -42,7 +43,8 @@ def _leaky_scan_tangent(activation, primals, tangents):
 
     change = _materialize(drive_tangent, drive)
     if not isinstance(recurrent_tangent, SymbolicZero):
-        change = change + previous_states(hidden, first, resets) @ recurrent_tangent
+        before = previous_states(hidden, first, resets)
+        change = change + linear_map(_multiply, _outer, (before, length), (recurrent_tangent,))[0]
     if isinstance(first_tangent, SymbolicZero):
         return hidden, _push(recurrent, leak, gain, resets, length, change)
     # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
@@ -62,14 +64,27 @@ def previous_states(hidden, first, resets):
 
 
 def _push(recurrent, leak, gain, resets, length, change):
-    if kernels.active() == "xla":  # JAX transposes and batches its own scan; a native call needs to be told how
-        return passes.tangent(recurrent, leak, gain, resets, length, change)
-    return linear_call(
-        lambda fixed, change: passes.tangent(fixed[0], fixed[1], fixed[2], fixed[3], fixed[4], change),
-        lambda fixed, pulled: passes.adjoint(fixed[0], fixed[1], fixed[2], fixed[3], fixed[4], pulled),
-        (recurrent, leak, gain, resets, length),
-        change,
-    )
+    return linear_map(_tangent, _adjoint, (recurrent, leak, gain, resets, length), (change,))[0]
+
+
+def _tangent(residuals, operands):
+    recurrent, leak, gain, resets, length = residuals
+    return [passes.tangent(recurrent, leak, gain, resets, length, operands[0])]
+
+
+def _adjoint(residuals, cotangents):
+    recurrent, leak, gain, resets, length = residuals
+    return [passes.adjoint(recurrent, leak, gain, resets, length, cotangents[0])]
+
+
+def _multiply(residuals, operands):
+    before, length = residuals
+    return [matmul.product(before, operands[0], length)]
+
+
+def _outer(residuals, cotangents):
+    before, length = residuals
+    return [matmul.outer(before, cotangents[0], length)]
 
 
 def _materialize(tangent, primal):

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
 from longspan.models.cells import Cell, LeakyCell, draw_leaks, draw_recurrent
+from longspan.models.nade import Nade
 from longspan.models.outputs import Bernoulli, Output, Softmax
 from longspan.models.parameters import Constant
 
@@ -59,8 +60,10 @@ def build(
 
 def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray) -> Output:
     """A freshly initialised output model of the config's kind."""
-    weights = config.output_scale * jax.random.normal(key, (config.hidden_size, len(base_rates)))
-    rates = np.clip(base_rates, 1e-4, 1 - 1e-4)
+    rates = jnp.asarray(np.clip(base_rates, 1e-4, 1 - 1e-4), jnp.float32)
     if config.output == "softmax":
-        return Softmax(weights, jnp.asarray(np.log(rates), jnp.float32))
-    return Bernoulli(weights, jnp.asarray(np.log(rates / (1 - rates)), jnp.float32))
+        return Softmax.initial(config.hidden_size, jnp.log(rates), config.output_scale, key=key)
+    log_odds = jnp.log(rates) - jnp.log1p(-rates)
+    if config.output == "nade":
+        return Nade.initial(config.hidden_size, config.nade_size, log_odds, config.output_scale, key=key)
+    return Bernoulli.initial(config.hidden_size, log_odds, config.output_scale, key=key)

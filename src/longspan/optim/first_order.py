@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from longspan.optim.clip import ClipState, clip_by_norm
-from longspan.optim.nesterov import NesterovState, Schedule, nesterov
+from longspan.kernels.update import clip_nesterov
+from longspan.optim.nesterov import Schedule, as_schedule
 
 Params = TypeVar("Params")
 Carry = TypeVar("Carry")
@@ -30,14 +30,17 @@ class Info(NamedTuple):
 
 
 class FirstOrderState(NamedTuple):
-    """What the next update needs."""
+    """What the next update needs: how many there were, the velocity, and a factor on the learning rate."""
 
-    clip: ClipState
-    nesterov: NesterovState
+    step: Int[Array, ""]
+    velocity: PyTree
+    scale: Float[Array, ""]
 
 
 class FirstOrder:
     """Clipped stochastic gradient descent with Nesterov momentum over chunks of sequences.
+
+    One update is what the Optax chain `clip_by_norm`, `nesterov` does, computed in a single pass over the parameters.
 
     Args:
         loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is handed from chunk to
@@ -55,22 +58,22 @@ class FirstOrder:
         threshold: float = math.inf,
     ):
         self.loss = loss
-        self.clip: Any = clip_by_norm(threshold)  # Optax types the states of transformations too loosely to use
-        self.nesterov: Any = nesterov(learning_rate, momentum)
+        self.learning_rate = as_schedule(learning_rate)
+        self.momentum = as_schedule(momentum)
+        self.threshold = threshold
         self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
 
     def init(self, params: PyTree) -> FirstOrderState:
         """The state before the first update."""
-        return FirstOrderState(self.clip.init(params), self.nesterov.init(params))
+        return FirstOrderState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
 
     def rescaled(self, state: FirstOrderState, scale: float) -> FirstOrderState:
         """The state with the learning rate at `scale` times what the schedule says."""
-        return state._replace(nesterov=state.nesterov._replace(scale=jnp.asarray(scale, jnp.float32)))
+        return state._replace(scale=jnp.asarray(scale, jnp.float32))
 
     def restarted(self, state: FirstOrderState) -> FirstOrderState:
         """The state at rest, for parameters that were put somewhere else."""
-        velocity = jax.tree.map(jnp.zeros_like, state.nesterov.velocity)
-        return state._replace(nesterov=state.nesterov._replace(velocity=velocity))
+        return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
 
     def advance(
         self,
@@ -92,10 +95,8 @@ class FirstOrder:
 
         def update(params, state, carry, chunk):
             (loss, (carry, observed)), gradient = value_and_gradient(params, carry, chunk, context)
-            gradient, clip = self.clip.update(gradient, state.clip)
-            updates, momentum = self.nesterov.update(gradient, state.nesterov)
-            params = jax.tree.map(jnp.add, params, updates)
-            return (params, FirstOrderState(clip, momentum), carry), Info(loss, clip.norm, clip.clipped, observed)
+            params, state, norm, clipped = self._step(params, state, gradient)
+            return (params, state, carry), Info(loss, norm, clipped, observed)
 
         def body(index, loop):
             (params, state, carry), infos = loop
@@ -108,3 +109,17 @@ class FirstOrder:
         infos = jax.tree.map(lambda leaf: jnp.zeros((block, *leaf.shape), leaf.dtype), shapes)
         running, infos = jax.lax.fori_loop(0, count, body, ((params, state, carry), infos))
         return *running, infos
+
+    def _step(self, params, state, gradient):
+        leaves, structure = jax.tree.flatten(params)
+        leaves, velocity, norm, clipped = clip_nesterov(
+            leaves,
+            jax.tree.leaves(state.velocity),
+            jax.tree.leaves(gradient),
+            learning_rate=self.learning_rate(state.step) * state.scale,
+            momentum_previous=self.momentum(state.step),
+            momentum_next=self.momentum(state.step + 1),
+            threshold=self.threshold,
+        )
+        state = FirstOrderState(state.step + 1, structure.unflatten(velocity), state.scale)
+        return structure.unflatten(leaves), state, norm, clipped

@@ -47,8 +47,7 @@ def nesterov(learning_rate: float | Schedule, momentum: float | Schedule = 0.0) 
 
     Reference: equations 6 and 7 of the paper; Sutskever's thesis, 2012.
     """
-    rate = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
-    decay = momentum if callable(momentum) else optax.constant_schedule(momentum)
+    rate, decay = as_schedule(learning_rate), as_schedule(momentum)
 
     def init(params):
         return NesterovState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
@@ -63,6 +62,11 @@ def nesterov(learning_rate: float | Schedule, momentum: float | Schedule = 0.0) 
         return updates, NesterovState(state.step + 1, velocity, state.scale)
 
     return optax.GradientTransformation(init, update)
+
+
+def as_schedule(value: float | Schedule) -> Schedule:
+    """A schedule as it is, a number as the schedule that never changes."""
+    return value if callable(value) else lambda step: jnp.asarray(value, jnp.float32)
 
 
 def ramp(ceiling: float, period: float = 250.0) -> Schedule:

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from longspan import __version__
-from longspan.config import TrainConfig, as_dict, from_dict
+from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.music import KEYS, MusicData
 from longspan.data.text import TextData
 from longspan.errors import InputError
@@ -88,6 +88,7 @@ class Run:
     @staticmethod
     def create(path: Path, config: TrainConfig, data: DataRecord, environment: dict) -> "Run":
         """Make a new run folder; one that already holds something is refused."""
+        check_output(config, data.kind)
         if path.exists() and any(path.iterdir()):
             raise InputError(f"{path} is not empty: `longspan resume {path}` goes on with it, --run-dir names another")
         with explain_disk_errors(path):

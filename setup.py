@@ -1,0 +1,43 @@
+"""Builds the native kernels: the same sources once per instruction set, as libraries loaded at run time.
+
+Every library is optional. Without a compiler, or without the headers that jaxlib ships, the package installs
+all the same and computes with XLA.
+"""
+
+import platform
+from importlib.util import find_spec
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+NATIVE = Path("src/longspan/kernels/native")
+FLAGS = ["-std=c++17", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
+INSTRUCTION_SETS = {"portable": []}
+if platform.machine().lower() in {"x86_64", "amd64"}:
+    avx2 = ["-mavx2", "-mfma"]
+    avx512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
+    INSTRUCTION_SETS |= {"avx2": avx2, "avx512": avx2 + avx512}
+
+
+def native_libraries() -> list[Extension]:
+    """One extension per instruction set, or none where jaxlib's headers are missing."""
+    jaxlib = find_spec("jaxlib")
+    headers = Path(jaxlib.origin).parent / "include" if jaxlib and jaxlib.origin else None
+    if headers is None or not (headers / "xla/ffi/api/ffi.h").exists():
+        return []
+    return [
+        Extension(
+            f"longspan.kernels._native_{name}",
+            sources=sorted(str(source) for source in NATIVE.glob("*.cc")),
+            depends=sorted(str(header) for header in NATIVE.glob("*.h")),
+            include_dirs=[str(headers)],
+            language="c++",
+            extra_compile_args=[*FLAGS, *flags],
+            py_limited_api=True,
+            optional=True,
+        )
+        for name, flags in INSTRUCTION_SETS.items()
+    ]
+
+
+setup(ext_modules=native_libraries(), options={"bdist_wheel": {"py_limited_api": "cp311"}})

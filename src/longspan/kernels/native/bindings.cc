@@ -1,0 +1,177 @@
+// XLA operations over the kernels: each handler takes shapes from its buffers, flushes denormals and calls one
+// kernel. The Python side checks that shapes agree before an operation is traced; here they are only read.
+#include <algorithm>
+
+#include "kernels.h"
+#include "simd.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+using namespace longspan;
+
+// A handler under a C name; what it binds is read from the function's signature.
+#define LONGSPAN_OPERATION(name, ...)                                                             \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* call); \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (__VA_ARGS__))
+
+#define LONGSPAN_BOUND_OPERATION(name, function, binding)                                         \
+  extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* name(XLA_FFI_CallFrame* call); \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function, binding)
+
+namespace {
+
+using Floats = ffi::Buffer<ffi::F32>;
+using Flags = ffi::Buffer<ffi::PRED>;
+using Length = ffi::BufferR0<ffi::S32>;
+using FloatsOut = ffi::Result<Floats>;
+
+long bounded(Length length, long time) { return std::clamp<long>(length.typed_data()[0], 0, time); }
+
+Recurrence describe(Floats recurrent, Floats leak, Flags resets, Length length) {
+  const auto shape = resets.dimensions();
+  return {shape[0], shape[1], recurrent.dimensions()[0], bounded(length, shape[0]),
+          recurrent.typed_data(), leak.typed_data(), resets.typed_data()};
+}
+
+template <Activation activation>
+ffi::Error forward(Floats recurrent, Floats leak, Flags resets, Length length, Floats drive, Floats first,
+                   FloatsOut hidden, FloatsOut gain) {
+  const FlushDenormals guard;
+  recurrence_forward(describe(recurrent, leak, resets, length), activation, drive.typed_data(), first.typed_data(),
+                     hidden->typed_data(), gain->typed_data());
+  return ffi::Error::Success();
+}
+
+template <void (*kernel)(const Recurrence&, const float*, const float*, float*)>
+ffi::Error linear(Floats recurrent, Floats leak, Flags resets, Length length, Floats gain, Floats operand,
+                  FloatsOut result) {
+  const FlushDenormals guard;
+  kernel(describe(recurrent, leak, resets, length), gain.typed_data(), operand.typed_data(), result->typed_data());
+  return ffi::Error::Success();
+}
+
+Affine describe(ffi::Span<const int64_t> rows, Length length, long inputs, long outputs) {
+  return {bounded(length, rows[0]) * rows[1], rows[0] * rows[1], inputs, outputs};
+}
+
+ffi::Error run_affine(Floats x, Floats weights, Floats bias, Length length, FloatsOut y) {
+  const FlushDenormals guard;
+  const auto shape = weights.dimensions();
+  affine(describe(x.dimensions(), length, shape[0], shape[1]), x.typed_data(), weights.typed_data(), bias.typed_data(),
+         y->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_product(Floats x, Floats weights, Length length, FloatsOut y) {
+  const FlushDenormals guard;
+  const auto shape = weights.dimensions();
+  affine(describe(x.dimensions(), length, shape[0], shape[1]), x.typed_data(), weights.typed_data(), nullptr,
+         y->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_input_cotangent(Floats y, Floats weights, Length length, FloatsOut x) {
+  const FlushDenormals guard;
+  const auto shape = weights.dimensions();
+  affine_input_cotangent(describe(y.dimensions(), length, shape[0], shape[1]), weights.typed_data(), y.typed_data(),
+                         x->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_weight_cotangent(Floats x, Floats y, Length length, FloatsOut weights, FloatsOut bias) {
+  const FlushDenormals guard;
+  const auto shape = weights->dimensions();
+  affine_weight_cotangent(describe(x.dimensions(), length, shape[0], shape[1]), x.typed_data(), y.typed_data(),
+                          weights->typed_data(), bias->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_outer(Floats x, Floats y, Length length, FloatsOut weights) {
+  const FlushDenormals guard;
+  const auto shape = weights->dimensions();
+  affine_weight_cotangent(describe(x.dimensions(), length, shape[0], shape[1]), x.typed_data(), y.typed_data(),
+                          weights->typed_data(), nullptr);
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType type>
+ffi::Error run_sum_rows(Floats weights, Floats bias, ffi::Buffer<type> inputs, Length length, FloatsOut y) {
+  const FlushDenormals guard;
+  const auto shape = weights.dimensions();
+  sum_rows(describe(inputs.dimensions(), length, shape[0], shape[1]), inputs.typed_data(), weights.typed_data(),
+           bias.typed_data(), y->typed_data());
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType type>
+ffi::Error run_add_to_rows(ffi::Buffer<type> inputs, Floats y, Length length, FloatsOut weights, FloatsOut bias) {
+  const FlushDenormals guard;
+  const auto shape = weights->dimensions();
+  add_to_rows(describe(inputs.dimensions(), length, shape[0], shape[1]), inputs.typed_data(), y.typed_data(),
+              weights->typed_data(), bias->typed_data());
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType type, auto kernel>
+ffi::Error run_loss(Floats logits, ffi::Buffer<type> targets, Floats weight, FloatsOut loss) {
+  const FlushDenormals guard;
+  const Loss shape{static_cast<long>(weight.element_count()), logits.dimensions().back(), weight.typed_data()};
+  kernel(shape, logits.typed_data(), targets.typed_data(), loss->typed_data(), nullptr);
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType type, auto kernel>
+ffi::Error run_loss_gradient(Floats logits, ffi::Buffer<type> targets, Floats weight, FloatsOut loss,
+                             FloatsOut gradient) {
+  const FlushDenormals guard;
+  const Loss shape{static_cast<long>(weight.element_count()), logits.dimensions().back(), weight.typed_data()};
+  kernel(shape, logits.typed_data(), targets.typed_data(), loss->typed_data(), gradient->typed_data());
+  return ffi::Error::Success();
+}
+
+// Operands: the step's four numbers, then all parameters, all velocities, all gradients. Results: new parameters,
+// new velocities, norm, clipped.
+ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
+  const FlushDenormals guard;
+  const std::size_t count = (operands.size() - 1) / 3;
+  const auto operand = [&](std::size_t i) { return operands.get<Floats>(i).value(); };
+  const auto result = [&](std::size_t i) { return results.get<Floats>(i).value()->typed_data(); };
+  const float* step = operand(0).typed_data();
+  std::vector<Leaf> leaves;
+  for (std::size_t i = 0; i < count; ++i) {
+    leaves.push_back({static_cast<long>(operand(1 + i).element_count()), operand(1 + i).typed_data(),
+                      operand(1 + count + i).typed_data(), operand(1 + 2 * count + i).typed_data(), result(i),
+                      result(count + i)});
+  }
+  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3]});
+  result(2 * count)[0] = clipping.norm;
+  results.get<Flags>(2 * count + 1).value()->typed_data()[0] = clipping.clipped;
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+LONGSPAN_OPERATION(longspan_recurrence_tanh, forward<Activation::tanh>);
+LONGSPAN_OPERATION(longspan_recurrence_sigmoid, forward<Activation::sigmoid>);
+LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier>);
+LONGSPAN_OPERATION(longspan_recurrence_tangent, linear<recurrence_tangent>);
+LONGSPAN_OPERATION(longspan_recurrence_adjoint, linear<recurrence_adjoint>);
+
+LONGSPAN_OPERATION(longspan_affine, run_affine);
+LONGSPAN_OPERATION(longspan_product, run_product);
+LONGSPAN_OPERATION(longspan_input_cotangent, run_input_cotangent);
+LONGSPAN_OPERATION(longspan_weight_cotangent, run_weight_cotangent);
+LONGSPAN_OPERATION(longspan_outer, run_outer);
+
+LONGSPAN_OPERATION(longspan_sum_rows, run_sum_rows<ffi::U8>);
+LONGSPAN_OPERATION(longspan_take_rows, run_sum_rows<ffi::S32>);
+LONGSPAN_OPERATION(longspan_add_to_rows, run_add_to_rows<ffi::U8>);
+LONGSPAN_OPERATION(longspan_put_rows, run_add_to_rows<ffi::S32>);
+
+LONGSPAN_OPERATION(longspan_bernoulli_loss, run_loss<ffi::U8, bernoulli_loss>);
+LONGSPAN_OPERATION(longspan_bernoulli_loss_gradient, run_loss_gradient<ffi::U8, bernoulli_loss>);
+LONGSPAN_OPERATION(longspan_softmax_loss, run_loss<ffi::S32, softmax_loss>);
+LONGSPAN_OPERATION(longspan_softmax_loss_gradient, run_loss_gradient<ffi::S32, softmax_loss>);
+
+LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
+                         ffi::Ffi::Bind().RemainingArgs().RemainingRets());

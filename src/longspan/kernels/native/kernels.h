@@ -1,0 +1,67 @@
+// The kernels as plain functions over row-major float32 arrays, time first. bindings.cc makes XLA operations of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace longspan {
+
+enum class Activation { tanh, sigmoid, rectifier };
+
+// What the three walks through time share. Steps from `length` on are not computed; their outputs are zero.
+struct Recurrence {
+  long time, lanes, units, length;
+  const float* recurrent;  // [units, units]
+  const float* leak;       // [units]
+  const bool* resets;      // [time, lanes]: the state before this step is dropped
+};
+
+// hidden_t = a h + (1 - a) f(h U + drive_t) with h the kept previous state, and gain_t = (1 - a) f'(h U + drive_t).
+void recurrence_forward(const Recurrence&, Activation, const float* drive, const float* first, float* hidden,
+                        float* gain);
+void recurrence_tangent(const Recurrence&, const float* gain, const float* drive_tangent, float* hidden_tangent);
+void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent);
+
+// Rows of all steps and lanes one after the other; only the first `rows` of them are in use.
+struct Affine {
+  long rows, all_rows, inputs, outputs;
+};
+
+void affine(const Affine&, const float* x, const float* weights, const float* bias_or_null, float* y);
+void affine_input_cotangent(const Affine&, const float* weights, const float* y, float* x);
+void affine_weight_cotangent(const Affine&, const float* x, const float* y, float* weights, float* bias_or_null);
+void sum_of_rows(long rows, long columns, const float* y, float* sum);
+
+using Rows = Affine;
+
+// y = bias + the rows of `weights` that the input selects, Input being a uint8_t count per row or an int32_t index.
+template <class Input>
+void sum_rows(const Rows&, const Input* inputs, const float* weights, const float* bias, float* y);
+template <class Input>
+void add_to_rows(const Rows&, const Input* inputs, const float* y, float* weights, float* bias);
+
+struct Loss {
+  long rows, outputs;
+  const float* weight;  // of each row
+};
+
+// `gradient_or_null` is the gradient of the weighted loss with respect to the logits.
+void bernoulli_loss(const Loss&, const float* logits, const uint8_t* targets, float* loss, float* gradient_or_null);
+void softmax_loss(const Loss&, const float* logits, const int32_t* targets, float* loss, float* gradient_or_null);
+
+struct Leaf {
+  long size;
+  const float *parameter, *velocity, *gradient;
+  float *new_parameter, *new_velocity;  // may be the old ones
+};
+struct NesterovStep {
+  float learning_rate, momentum_previous, momentum_next, threshold;
+};
+struct Clipping {
+  float norm;  // before clipping
+  bool clipped;
+};
+
+Clipping clip_nesterov(const std::vector<Leaf>&, const NesterovStep&);
+
+}  // namespace longspan

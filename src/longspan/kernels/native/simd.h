@@ -1,0 +1,201 @@
+// Vectors of floats as wide as the instruction set this file is compiled for, and the functions the kernels apply
+// to them. Everything is written with GCC/Clang vector extensions; intrinsics appear only where the extensions
+// have no word (masked memory access, the denormal mode).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace longspan {
+
+// LONGSPAN_WIDTH may be set from outside, to test the code for one width on a machine with another.
+#if defined(LONGSPAN_WIDTH)
+constexpr int kWidth = LONGSPAN_WIDTH;
+#elif defined(__AVX512F__)
+#define LONGSPAN_MASKS_512
+constexpr int kWidth = 16;
+#elif defined(__AVX2__)
+#define LONGSPAN_MASKS_256
+constexpr int kWidth = 8;
+#else
+constexpr int kWidth = 4;
+#endif
+
+typedef float Vector __attribute__((vector_size(kWidth * 4)));
+typedef int32_t Integers __attribute__((vector_size(kWidth * 4)));
+typedef float UnalignedVector __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
+
+constexpr long round_up(long count, long multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+inline Vector broadcast(float value) { return value - Vector{}; }  // exact, unlike 0 + value, and folds to one instruction
+inline Vector load(const float* source) { return *reinterpret_cast<const UnalignedVector*>(source); }
+inline void store(float* target, Vector value) { *reinterpret_cast<UnalignedVector*>(target) = value; }
+
+#if defined(LONGSPAN_MASKS_256)
+inline __m256i first_lanes(long count) {
+  alignas(32) static constexpr int32_t window[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(window + 8 - count));
+}
+#endif
+
+// The first `count` (less than kWidth) floats; the other lanes are zero and their memory is not touched.
+inline Vector load_first(const float* source, long count) {
+#if defined(LONGSPAN_MASKS_512)
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), source);
+#elif defined(LONGSPAN_MASKS_256)
+  return _mm256_maskload_ps(source, first_lanes(count));
+#else
+  Vector value{};
+  for (long i = 0; i < count; ++i) value[i] = source[i];
+  return value;
+#endif
+}
+
+inline void store_first(float* target, Vector value, long count) {
+#if defined(LONGSPAN_MASKS_512)
+  _mm512_mask_storeu_ps(target, static_cast<__mmask16>((1u << count) - 1), value);
+#elif defined(LONGSPAN_MASKS_256)
+  _mm256_maskstore_ps(target, first_lanes(count), value);
+#else
+  for (long i = 0; i < count; ++i) target[i] = value[i];
+#endif
+}
+
+inline Vector first_lanes_of(Vector value, long count) {
+  Integers lane;
+  for (int i = 0; i < kWidth; ++i) lane[i] = i;
+  return lane < static_cast<int32_t>(count) ? value : Vector{};
+}
+
+// Calls body(offset, load, store) for whole vectors and once more, with masked access, for what is left.
+template <class Body>
+inline void for_each_vector(long count, Body body) {
+  long i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    body(i, [](const float* p) { return load(p); }, [](float* p, Vector v) { store(p, v); });
+  }
+  if (const long rest = count - i) {
+    body(i, [rest](const float* p) { return load_first(p, rest); },
+         [rest](float* p, Vector v) { store_first(p, v, rest); });
+  }
+}
+
+// The lower (half = 0) or upper (half = 1) halves of two vectors, lane by lane in turn.
+template <int half, int... i>
+inline Vector interleave(Vector a, Vector b, std::integer_sequence<int, i...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, (half * kWidth / 2 + i / 2 + i % 2 * kWidth)...);
+#else
+  return __builtin_shuffle(a, b, Integers{(half * kWidth / 2 + i / 2 + i % 2 * kWidth)...});
+#endif
+}
+template <int half>
+inline Vector interleave(Vector a, Vector b) {
+  return interleave<half>(a, b, std::make_integer_sequence<int, kWidth>());
+}
+
+// Exchanges rows and columns of a square of vectors: each round is a perfect shuffle of its lanes.
+inline void transpose(Vector (&rows)[kWidth]) {
+  for (int round = 1; round < kWidth; round *= 2) {
+    Vector next[kWidth];
+    for (int i = 0; i < kWidth / 2; ++i) {
+      next[2 * i] = interleave<0>(rows[i], rows[i + kWidth / 2]);
+      next[2 * i + 1] = interleave<1>(rows[i], rows[i + kWidth / 2]);
+    }
+    for (int i = 0; i < kWidth; ++i) rows[i] = next[i];
+  }
+}
+
+// Lane i of the result is the sum of the lanes of rows[i].
+inline Vector sums(Vector (&rows)[kWidth]) {
+  for (int half = kWidth / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) {
+      rows[i] = interleave<0>(rows[i], rows[i + half]) + interleave<1>(rows[i], rows[i + half]);
+    }
+  }
+  return rows[0];
+}
+
+inline float sum(Vector v) {
+  for (int half = kWidth / 2; half > 0; half /= 2) v = interleave<0>(v, v) + interleave<1>(v, v);
+  return v[0];
+}
+
+// Comparisons are written so that a NaN operand falls through and reaches the result, as it does in XLA.
+inline Vector at_most(Vector x, float bound) { return x > bound ? broadcast(bound) : x; }
+inline Vector at_least(Vector x, float bound) { return x < bound ? broadcast(bound) : x; }
+inline Vector absolute(Vector x) { return (Vector)((Integers)x & 0x7fffffff); }
+
+template <int count>
+inline Vector polynomial(Vector x, const float (&coefficients)[count]) {
+  Vector value = broadcast(coefficients[count - 1]);
+  for (int i = count - 2; i >= 0; --i) value = value * x + coefficients[i];
+  return value;
+}
+
+// e^x to 2e-7 relative: x = n ln 2 + r, minimax polynomial in r, n into the exponent bits.
+inline Vector exponential(Vector x) {
+  constexpr float lowest = -87.336544f, highest = 88.722839f, shift = 12582912.0f;  // shift = 1.5 * 2^23 rounds to integer
+  static constexpr float coefficients[] = {1.0f,          1.0f,          0.49999993f, 0.16666521f,
+                                           0.041668389f,  0.0083687156f, 0.0013814514f};
+  const Vector bounded = at_most(at_least(x, lowest), highest);
+  const Vector n = (bounded * 1.44269504f + shift) - shift;
+  const Vector r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+  const Integers exponent = __builtin_convertvector(n, Integers);
+  // 2^n in two factors: n reaches 128, which one factor cannot hold.
+  const Integers half = exponent >> 1;
+  const Vector scale = (Vector)((half + 127) << 23), rest = (Vector)((exponent - half + 127) << 23);
+  const Vector value = polynomial(r, coefficients) * scale * rest;
+  const Vector below = x < lowest ? Vector{} : value;
+  return x > highest ? broadcast(__builtin_inff()) : below;
+}
+
+// tanh to 4e-7 relative: odd rational minimax on |x| < 9.02, beyond which it is 1 in float32.
+inline Vector hyperbolic_tangent(Vector x) {
+  static constexpr float numerator[] = {0.99999992f, 0.13349240f, 3.4565745e-3f, 1.9917288e-5f, 1.2310975e-8f};
+  static constexpr float denominator[] = {1.0f, 0.46682573f, 2.5731858e-2f, 3.2196466e-4f, 7.3668167e-7f};
+  const Vector bounded = at_most(at_least(x, -9.02f), 9.02f), square = bounded * bounded;
+  const Vector value = bounded * polynomial(square, numerator) / polynomial(square, denominator);
+  return at_most(at_least(value, -1.0f), 1.0f);
+}
+
+inline Vector logistic(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// log(1 + u) for u in [0, 1], relative accuracy kept near 0: 2 atanh(s) with s = u / (2 + u).
+inline Vector log_one_plus(Vector u) {
+  static constexpr float coefficients[] = {2.0f, 0.66666315f, 0.40024912f, 0.27960588f, 0.28178396f};
+  const Vector s = u / (2.0f + u);
+  return s * polynomial(s * s, coefficients);
+}
+
+// Decaying gradients reach denormal numbers, which cost many times a normal operation; XLA flushes them too.
+class FlushDenormals {
+#if defined(__x86_64__)
+ public:
+  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#elif defined(__aarch64__)
+ public:
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" ::"r"(saved_ | (1ull << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" ::"r"(saved_)); }
+
+ private:
+  uint64_t saved_;
+#else
+ public:
+  FlushDenormals() {}
+#endif
+};
+
+}  // namespace longspan

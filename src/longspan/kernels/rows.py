@@ -1,0 +1,64 @@
+"""Sums of the few rows of a matrix that an input selects: W^T x where x is nearly all zeros.
+
+A frame of music has about four of 88 keys down and a symbol is one index, so a dense product would mostly
+multiply by zero. Steps from `length` on are zero in the result.
+"""
+
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt8
+
+from longspan.kernels import library
+from longspan.kernels.linear import linear_map
+from longspan.kernels.matmul import scalar, shorten
+
+Counts: TypeAlias = UInt8[Array, "time lanes inputs"]
+Indices: TypeAlias = Int[Array, "time lanes"]
+Weights: TypeAlias = Float[Array, "inputs outputs"]
+Bias: TypeAlias = Float[Array, " outputs"]
+Length: TypeAlias = Int[Array, ""]
+
+
+def sum_rows(
+    weights: Weights, inputs: Counts | Indices, length: Length, bias: Bias | None = None
+) -> Float[Array, "time lanes outputs"]:
+    """For every step t < length, b + sum_i x_ti W_i, linear in the weights and the bias.
+
+    Args:
+        weights: W, one row for each input.
+        inputs: either how often each input counts (uint8, the keys of a piano roll) or one index (int32).
+        length: steps that count.
+        bias: b, or none.
+    """
+    bias = jnp.zeros_like(weights[0]) if bias is None else bias
+    inputs = inputs if inputs.dtype == jnp.uint8 else inputs.astype(jnp.int32)
+    size = jnp.zeros((weights.shape[0], 0), weights.dtype)  # tells the transpose how many rows there are
+    return linear_map(_sum, _scatter, (inputs, length, size), (weights, bias))[0]
+
+
+def _sum(residuals, operands):
+    (inputs, length, _), (weights, bias) = residuals, operands
+    if not library.fits(weights, bias):
+        return [shorten(_sum_twin(weights, inputs) + bias, length)]
+    result = jax.ShapeDtypeStruct((*inputs.shape[:2], bias.size), bias.dtype)
+    operation = "sum_rows" if inputs.dtype == jnp.uint8 else "take_rows"
+    return library.call(operation, (result,), weights, bias, inputs, scalar(length))
+
+
+def _scatter(residuals, cotangents):
+    (inputs, length, size), (y,) = residuals, cotangents
+    shape = jax.ShapeDtypeStruct((size.shape[0], y.shape[2]), y.dtype)
+    if not library.fits(y):
+        y = shorten(y, length)
+        return [*jax.linear_transpose(lambda weights: _sum_twin(weights, inputs), shape)(y), y.sum((0, 1))]
+    operation = "add_to_rows" if inputs.dtype == jnp.uint8 else "put_rows"
+    results = (shape, jax.ShapeDtypeStruct(y.shape[2:], y.dtype))
+    return library.call(operation, results, inputs, y, scalar(length))
+
+
+def _sum_twin(weights, inputs):
+    if inputs.dtype == jnp.uint8:
+        return inputs.astype(weights.dtype) @ weights
+    return weights[jnp.clip(inputs, 0, weights.shape[0] - 1)]
