@@ -1,9 +1,9 @@
 """Synthetic long-range tasks: the classical tests of whether a learner can bridge a time lag.
 
-All come from Hochreiter and Schmidhuber (*Long short-term memory*, 1997) by way of Martens and Sutskever (2011); where
-the sources differ, the variants are those of Pascanu, Mikolov and Bengio (*On the difficulty of training
-recurrent neural networks*, 2013), and each function says what it draws. A batch is a pure function of seed, split
-and step: nothing is stored, and training may go on without ever seeing a sequence twice.
+All come from Hochreiter and Schmidhuber (*Long short-term memory*, 1997) by way of Martens and Sutskever
+(2011); where the sources differ, the variants are those of Pascanu, Mikolov and Bengio (*On the difficulty of
+training recurrent neural networks*, 2013), and each function says what it draws. A batch is a pure function
+of seed, split and step: nothing is stored, and training may go on without ever seeing a sequence twice.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from longspan.errors import InputError
 
 WRONG_SHARE = 0.01
-"""A task counts as solved when fewer sequences than this are wrong (Martens and Sutskever; Pascanu et al.)."""
+"""A task counts as solved when a smaller share of sequences than this is wrong."""
 SQUARED_ERROR = 0.04
 """A number counts as wrong when its squared error exceeds this (Pascanu et al.)."""
 
@@ -42,8 +42,8 @@ def temporal_order(rng: np.random.Generator, span: int, batch_size: int) -> Task
     """In which order came the two symbols that matter?
 
     Six symbols {A, B, c, d, e, f}. A or B stands at one position drawn from [T/10, 2T/10) and at another from
-    [5T/10, 6T/10), distractors c to f at all others. After T steps the class is 0 for AA, 1 for BA, 2 for AB, 3
-    for BB. Experiment 6a of 1997 in the form of 2013: length exactly T, neither start nor trigger symbol.
+    [5T/10, 6T/10), distractors c to f at all others. After T steps the class is 0 for AA, 1 for BA, 2 for AB,
+    3 for BB. Experiment 6a of 1997 in the form of 2013: length exactly T, neither start nor trigger symbol.
     """
     symbols = rng.integers(2, 6, (span, batch_size))
     lanes = np.arange(batch_size)
@@ -57,9 +57,9 @@ def temporal_order(rng: np.random.Generator, span: int, batch_size: int) -> Task
 def addition(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
     """What is the mean of the two marked numbers?
 
-    Two channels: a number uniform in [0, 1) and a marker that is one at two steps, drawn from [0, T/10) and from
-    [T/10, T/2). Lengths are drawn from T to 11T/10, for each sequence its own; at its end the target is half the
-    sum of the marked numbers. Experiment 4 of 1997 with the positions and the target of 2013.
+    Two channels: a number uniform in [0, 1) and a marker that is one at two steps, drawn from [0, T/10) and
+    from [T/10, T/2). Lengths are drawn from T to 11T/10, for each sequence its own; at its end the target is
+    half the sum of the marked numbers. Experiment 4 of 1997 with the positions and the target of 2013.
     """
     return _marked_numbers(rng, span, batch_size, lambda one, other: (one + other) / 2)
 
@@ -72,8 +72,9 @@ def multiplication(rng: np.random.Generator, span: int, batch_size: int) -> Task
 def permutation(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
     """Which of two symbols opened the sequence?
 
-    A hundred symbols. The first is 0 or 1; the others run through 2 to 99 in random order, in a new order whenever
-    all have been used, so that at T = 99 they are one permutation. After T steps the next symbol is the first again.
+    A hundred symbols. The first is 0 or 1; the others run through 2 to 99 in random order, in a new order
+    whenever all have been used, so that at T = 99 they are one permutation. After T steps the next symbol is
+    the first again.
     """
     distractors = 98
     rounds = -(-(span - 1) // distractors)
@@ -87,9 +88,9 @@ def permutation(rng: np.random.Generator, span: int, batch_size: int) -> TaskBat
 def memorization(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
     """What were the first five bits?
 
-    Four symbols: the bits 0 and 1, a blank and a cue. Five bits come first, then T blanks, then the cue and four
-    more blanks; during these last five steps the bits are to be given back in order. The noiseless five-bit
-    problem, of which only the answer counts; T + 10 steps in all.
+    Four symbols: the bits 0 and 1, a blank and a cue. Five bits come first, then T blanks, then the cue and
+    four more blanks; during these last five steps the bits are to be given back in order. The noiseless
+    five-bit problem, of which only the answer counts; T + 10 steps in all.
     """
     count, blank, cue = 5, 2, 3
     bits = rng.integers(0, 2, (count, batch_size))
@@ -126,7 +127,9 @@ class SyntheticTask:
         stream = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split), step))
         return self.draw(np.random.default_rng(stream), span, batch_size)
 
-    def wrong_sequences(self, outputs: Float[np.ndarray, "time batch output"], batch: TaskBatch) -> np.ndarray:
+    def wrong_sequences(
+        self, outputs: Float[np.ndarray, "time batch output"], batch: TaskBatch
+    ) -> Bool[np.ndarray, " batch"]:
         """Which sequences count as wrong: any class missed where asked, or a squared error above 0.04.
 
         Args:

@@ -1,8 +1,8 @@
 """The linear solve: preconditioned conjugate gradient on pytrees, truncated when progress fades.
 
-It minimises the quadratic `q(x) = x'Ax/2 - b'x` and stops, as Martens (2010) proposes, on the relative gain of q and
-not on the residual. The host drives it in short compiled bursts, so that a run can be interrupted at any time, and
-keeps some iterates on the way for whoever chooses the step.
+It minimises the quadratic `q(x) = x'Ax/2 - b'x` and stops, as Martens (2010) proposes, on the relative gain
+of q and not on the residual. The host drives it in short compiled bursts, so that a run can be interrupted at
+any time, and keeps some iterates on the way for whoever chooses the step.
 """
 
 import time
@@ -79,11 +79,12 @@ def conjugate_gradient(
         \frac{q(x_i) - q(x_{i-k})}{q(x_i)} < k \epsilon
 
     Args:
-        matrix: the product with A. A `jax.tree_util.Partial` whose data are arrays is compiled once for all data;
-            any other callable is compiled anew for every object.
+        matrix: the product with A. A `jax.tree_util.Partial` whose data are arrays is compiled once for all
+            data; any other callable is compiled anew for every object.
         right_side: b.
         start: first iterate; `None` for zero.
-        inverse_preconditioner: positive, shaped like b: the diagonal of an approximate inverse of A; `None` for one.
+        inverse_preconditioner: positive, shaped like b: the diagonal of an approximate inverse of A; `None`
+            for one.
         max_iterations: steps at most.
         tolerance: epsilon.
         minimal_window: k_0.
@@ -131,14 +132,14 @@ def _save_points(growth: float, last: int) -> list[int]:
 def _begin(matrix, right_side, start, scaling, max_iterations):
     residual = optax.tree.sub(right_side, matrix(start))
     direction = optax.tree.mul(scaling, residual)
-    energy = optax.tree.vdot(residual, direction)
+    energy = _dot(residual, direction)
     values = jnp.zeros(max_iterations + 1, energy.dtype).at[0].set(_value(start, residual, right_side))
     zero = jnp.zeros((), jnp.int32)
     return _Run(start, residual, direction, energy, values, zero, zero)
 
 
 def _value(solution, residual, right_side):
-    return -0.5 * optax.tree.vdot(solution, optax.tree.add(residual, right_side))
+    return -0.5 * _dot(solution, optax.tree.add(residual, right_side))
 
 
 @jax.jit
@@ -148,18 +149,17 @@ def _burst(matrix, right_side, scaling, run, until, tolerance, minimal_window):
 
     def step(run: _Run):
         product = matrix(run.direction)
-        curvature = optax.tree.vdot(run.direction, product)
+        curvature = _dot(run.direction, product)
         length = run.energy / curvature
-        sound = (curvature > 0) & jnp.isfinite(length)
-        length = jnp.where(sound, length, 0)
         solution = _add_scaled(run.solution, length, run.direction)
         residual = _add_scaled(run.residual, -length, product)
         preconditioned = optax.tree.mul(scaling, residual)
-        energy = optax.tree.vdot(residual, preconditioned)
+        energy = _dot(residual, preconditioned)
         direction = _add_scaled(preconditioned, energy / run.energy, run.direction)
 
         iteration = run.iteration + 1
         value = _value(solution, residual, right_side)
+        sound = (curvature > 0) & jnp.isfinite(value)
         window = jnp.maximum(minimal_window, iteration // WINDOW_SHARE)
         gain = value - run.values[iteration - window]
         stalled = (iteration > window) & (value < 0) & (gain > value * window * tolerance)
@@ -176,6 +176,10 @@ def _burst(matrix, right_side, scaling, run, until, tolerance, minimal_window):
         return jax.tree.map(lambda new, old: jnp.where(sound, new, old), advanced, broken)
 
     return jax.lax.while_loop(going, step, run)
+
+
+def _dot(tree: PyTree, other: PyTree) -> Float[Array, ""]:
+    return jnp.asarray(optax.tree.vdot(tree, other))
 
 
 def _add_scaled(tree: PyTree, scale: Any, other: PyTree) -> PyTree:

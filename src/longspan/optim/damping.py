@@ -4,7 +4,7 @@ import math
 
 
 def reduction_ratio(before: float, after: float, predicted: float) -> float:
-    """`rho = (after - before) / predicted`: the change of the objective over what the undamped quadratic promised.
+    """`rho = (after - before) / predicted`: what a step did over what the undamped quadratic promised.
 
     One means the model was right, zero or less that the step did harm; not a number if nothing was promised.
     """

@@ -1,11 +1,11 @@
-"""Curvature: products of the Gauss-Newton matrix with a vector, with structural damping for recurrent networks.
+"""Curvature: products of a vector with the Gauss-Newton matrix, structural damping included.
 
-For an objective split as `loss(network(params))` with a loss convex in the outputs, the matrix `J' H J` (J the
-Jacobian of the network, H the Hessian of the loss at the outputs) is positive semi-definite where the Hessian is
-not. It is never formed: a product is one tangent pass, a product with H, one adjoint pass.
+For an objective split as `loss(network(params))` with a loss convex in the outputs, the matrix `J' H J` (J
+the Jacobian of the network, H the Hessian of the loss at the outputs) is positive semi-definite where the
+Hessian is not. It is never formed: a product is one tangent pass, a product with H, one adjoint pass.
 
-References: Schraudolph, *Fast curvature matrix-vector products*, 2002; Martens and Sutskever, *Learning recurrent
-neural networks with Hessian-free optimization*, 2011.
+References: Schraudolph, *Fast curvature matrix-vector products*, 2002; Martens and Sutskever, *Learning
+recurrent neural networks with Hessian-free optimization*, 2011.
 """
 
 from collections.abc import Callable
@@ -25,17 +25,18 @@ Network = Callable[[PyTree, PyTree], Any]
 Loss = Callable[[Any, PyTree], Float[Array, ""]]
 """`loss(outputs, batch) -> scalar`: convex in the outputs, a mean over the batch's examples."""
 Curvature = Callable[[PyTree, Any], PyTree]
-"""`curvature(vector, structural_weight)`: the Gauss-Newton product, plus that weight times the structural one."""
+"""`curvature(vector, structural_weight)`: Gauss-Newton product plus that weight times the structural one."""
 
 
 class WithStructure(NamedTuple):
     """What a network returns that wants its inner workings held still by structural damping.
 
-    The structural term is half the mean over positions (all axes but the last) of `sum_units D (change of s)^2`.
+    The structural term of the quadratic is half the mean, over positions (all axes but the last), of the sum
+    over units of `D (change of s)^2`.
 
     Attributes:
         outputs: what the loss is a convex function of.
-        structural: s, an array or a tree of them, units last; for a recurrent network its hidden pre-activations.
+        structural: s, an array or tree of arrays, units last; in recurrent networks, hidden pre-activations.
         weights: D, shaped like `structural`, or `None` for one. The choice that matches the non-linearity is
             `1 - tanh(s)^2` for tanh and `p (1 - p)` for `p = sigmoid(s)`: the curvature of the cross-entropy
             between the units before and after the step. Zero it where a position is padding.
@@ -68,7 +69,7 @@ def linearise(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Cu
     pytree of the intermediate values it needs, so it may leave one compiled function and enter another.
 
     A penalty such as `|h|` belongs into the loss, with h among the outputs. It then acts through the gradient
-    alone: the absolute value is piecewise linear, its curvature is zero wherever it exists, and the damping is
+    alone: the absolute value is piecewise linear, its curvature is zero wherever it exists, and damping is
     what limits the step. A smooth penalty, such as `sqrt(h^2 + eps)`, brings its own curvature along.
     """
 
@@ -88,7 +89,9 @@ def linearise(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Cu
 
 def _product(tangent, loss_curvature, metric, vector, structural_weight):
     outputs_change, structural_change = tangent(vector)
-    pulled = jax.tree.map(lambda weight, change: structural_weight * weight * change, metric, structural_change)
+    pulled = jax.tree.map(
+        lambda weight, change: structural_weight * weight * change, metric, structural_change
+    )
     (product,) = jax.linear_transpose(tangent, vector)((loss_curvature(outputs_change), pulled))
     return product
 
@@ -106,8 +109,8 @@ def gauss_newton_product(
     .. math::
         J^\top H J v + w\, J_s^\top D J_s v
 
-    with J the Jacobian of the outputs, H the Hessian of the loss at the outputs, :math:`J_s` the Jacobian of the
-    structural values and D their weights (see `WithStructure`).
+    with J the Jacobian of the outputs, H the Hessian of the loss at the outputs, :math:`J_s` the Jacobian of
+    the structural values and D their weights (see `WithStructure`).
 
     Args:
         network: `network(params, batch) -> outputs`, or `-> WithStructure(outputs, ...)`.
@@ -131,8 +134,8 @@ def curvature_factory(
 ) -> Callable[[PyTree, PyTree], Curvature]:
     """A function `(params, batch) -> curvature` whose results all share one compiled form.
 
-    A batch of at most `slice_size` examples is linearised once. A larger one is run anew for every product, slice
-    by slice, in memory bounded by the slice, at the price of one more forward pass a product.
+    A batch of at most `slice_size` examples is linearised once. A larger one is run anew for every product,
+    slice by slice, in memory bounded by the slice, at the price of one more forward pass a product.
     """
     linearise_whole = jax.jit(partial(linearise, network, loss))
     sliced_product = partial(_sliced_product, network, loss, slice_size, batch_axis)

@@ -1,15 +1,14 @@
 """Hessian-free optimization: truncated Newton steps for any objective split as a network and a convex loss.
 
-One update: gradient on a large batch; conjugate gradient on the damped Gauss-Newton matrix of a smaller batch; choice
-of a step along its iterates; adjustment of the damping. The parts live in modules of their own and this one
-joins them. The paper's section 4 compares its stochastic gradient methods with this one.
+One update: gradient on a large batch; conjugate gradient on the damped Gauss-Newton matrix of a smaller
+batch; choice of a step along its iterates; adjustment of the damping. The parts live in modules of their own
+and this one joins them. The paper's section 4 compares its stochastic gradient methods with this one.
 
 References: Martens, *Deep learning via Hessian-free optimization*, 2010; Martens and Sutskever, 2011.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,46 +21,18 @@ from jaxtyping import Array, Float, Int, PyTree
 from longspan.errors import InputError
 from longspan.optim.conjugate_gradient import Solution, conjugate_gradient
 from longspan.optim.damping import adjust_damping, reduction_ratio
-from longspan.optim.gauss_newton import Curvature, Loss, Network, curvature_factory, objective, without_structure
+from longspan.optim.gauss_newton import (
+    Curvature,
+    Loss,
+    Network,
+    curvature_factory,
+    objective,
+    without_structure,
+)
+from longspan.optim.hessian_free_settings import HessianFreeSettings
 from longspan.optim.preconditioner import inverse_preconditioner, mean_squared_gradients
 from longspan.optim.slices import BatchAxis, mean_over_slices
 from longspan.optim.step_choice import LineSearch, backtrack, line_search
-
-
-@dataclass(frozen=True)
-class HessianFreeSettings:
-    """The constants of the method; the defaults are those of the literature."""
-
-    initial_damping: float = 0.5
-    """First lambda, the weight of the squared step beside the quadratic model."""
-    damping_factor: float = 1.5
-    """lambda is multiplied by this where the model promised too much, divided where it was about right."""
-    minimal_damping: float = 1e-8
-    """lambda never falls below this."""
-    structural_damping: float = 0.1
-    """mu: weight, relative to lambda, of changes in the network's structural values; 0 for none."""
-    max_iterations: int = 250
-    """Conjugate gradient steps per update at most."""
-    tolerance: float = 0.0005
-    """Relative gain of the quadratic per step below which conjugate gradient stops."""
-    save_growth: float = 1.3
-    """Conjugate gradient iterates number ceil(save_growth^j) are candidates for the step."""
-    warm_start: float = 0.95
-    """Conjugate gradient starts from this times its last solution; 0 for a cold start."""
-    preconditioner_exponent: float = 0.75
-    """Exponent of the preconditioner (mean squared gradient + lambda); 0 for none."""
-    examples_per_map: int = 1
-    """Examples whose single gradients, for the preconditioner, are taken together by `jax.vmap`."""
-    line_search_shrink: float = 0.8
-    """Factor between two step lengths tried."""
-    line_search_tries: int = 30
-    """Step lengths tried before an update is rejected."""
-    sufficient_decrease: float = 0.01
-    """Part of the decrease promised by the slope that a step must achieve."""
-    slice_size: int | None = None
-    """Examples in flight at a time, which bounds the memory; none for the whole batch at once."""
-    burst_seconds: float = 0.5
-    """About how long conjugate gradient computes between two looks at whether to stop."""
 
 
 class HessianFreeState(NamedTuple):
@@ -101,13 +72,14 @@ class HessianFree:
     """Minimises `loss(network(params, batch), batch)`.
 
     Args:
-        network: `network(params, batch) -> outputs`, or `-> WithStructure(outputs, ...)` for structural damping.
+        network: `network(params, batch) -> outputs`, or `-> WithStructure(outputs, ...)` for structural
+            damping.
         loss: `loss(outputs, batch) -> scalar`, convex in the outputs and a mean over the batch's examples.
         settings: the constants of the method.
-        batch_axis: the axis of every array of a batch that counts examples, or a tree of axes as for `jax.vmap`,
-            with `None` for what all examples share.
-        squared_gradients: `(params, batch) -> tree like params`, the mean over examples of their squared gradients,
-            for the preconditioner; `None` for one gradient an example.
+        batch_axis: the axis of every array of a batch that counts examples, or a tree of axes as for
+            `jax.vmap`, with `None` for what all examples share.
+        squared_gradients: `(params, batch) -> tree like params`, the mean over examples of their squared
+            gradients, for the preconditioner; `None` for one gradient an example.
 
     Example:
         >>> network = lambda params, batch: batch["x"] @ params
@@ -154,7 +126,7 @@ class HessianFree:
     def init(self, params: PyTree) -> HessianFreeState:
         """The state before the first update."""
         if not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in jax.tree.leaves(params)):
-            raise InputError("parameters must be floating point: keep whatever else the network needs apart from them")
+            raise InputError("parameters must be floating point: keep anything else apart from them")
         damping = jnp.asarray(self.settings.initial_damping, jnp.float32)
         return HessianFreeState(optax.tree.zeros_like(params), damping, jnp.zeros((), jnp.int32))
 
@@ -166,7 +138,7 @@ class HessianFree:
         curvature_batch: PyTree | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> tuple[PyTree, HessianFreeState, HessianFreeInfo]:
-        """One update; the objective on `gradient_batch` never rises, an update that would raise it is rejected.
+        """One update. The objective on `gradient_batch` never rises: a step that would raise it is rejected.
 
         Args:
             params: current parameters, left untouched.
@@ -174,37 +146,30 @@ class HessianFree:
             gradient_batch: decides the gradient, the line search and the damping.
             curvature_batch: decides the curvature and the choice among conjugate gradient iterates; usually a
                 smaller batch, `None` for the gradient batch.
-            should_stop: asked between bursts of conjugate gradient; once true, `conjugate_gradient.Interrupted` is
-                raised, and `params` and `state` are still the ones to go on from.
+            should_stop: asked between bursts of conjugate gradient; once true, `Interrupted` is raised, and
+                `params` and `state` are still the ones to go on from.
         """
         curvature_batch = gradient_batch if curvature_batch is None else curvature_batch
         before, gradient = self._value_and_gradient(params, gradient_batch)
+        before = float(before)
         if not math.isfinite(before):
-            raise FloatingPointError(f"the objective is {before} at the parameters given: nothing to descend from")
+            raise FloatingPointError(f"the objective is {before} at the parameters given: cannot descend")
         curvature = self._curvature_at(params, curvature_batch)
         solution = self._solve(params, state, gradient, curvature, curvature_batch, should_stop)
 
-        chosen = backtrack(
-            solution.iterates, lambda step: float(self._value(_moved(params, step, 1.0), curvature_batch))
-        )
-        moved, search, ratio = params, LineSearch(0.0, float(before), math.nan), math.nan
+        def value_after(step, share, batch):
+            return float(self._value(_moved(params, step, share), batch))
+
+        chosen = backtrack(solution.iterates, lambda step: value_after(step, 1.0, curvature_batch))
+        search, ratio, moved = LineSearch(0.0, before, math.nan), math.nan, params
         if chosen is not None:
             step = chosen.iterate.solution
-            slope, predicted = map(float, _model_change(curvature, gradient, step))
-            search = line_search(
-                lambda share: float(self._value(_moved(params, step, share), gradient_batch)),
-                float(before),
-                slope,
-                shrink=self.settings.line_search_shrink,
-                tries=self.settings.line_search_tries,
-                sufficient=self.settings.sufficient_decrease,
-            )
-            ratio = reduction_ratio(float(before), search.whole, predicted)
-            if search.share > 0:
-                moved = _moved(params, step, search.share)
-
+            slope, predicted = _model_change(curvature, gradient, step)
+            search = self._search(lambda share: value_after(step, share, gradient_batch), before, slope)
+            ratio = reduction_ratio(before, search.whole, float(predicted))
+            moved = _moved(params, step, search.share) if search.share > 0 else params
         info = HessianFreeInfo(
-            objective_before=float(before),
+            objective_before=before,
             objective_after=search.value,
             gradient_norm=float(optax.tree.norm(gradient)),
             ratio=ratio,
@@ -232,6 +197,16 @@ class HessianFree:
             save_growth=settings.save_growth,
             burst_seconds=settings.burst_seconds,
             should_stop=should_stop,
+        )
+
+    def _search(self, value_of_share, before, slope) -> LineSearch:
+        return line_search(
+            value_of_share,
+            before,
+            float(slope),
+            shrink=self.settings.line_search_shrink,
+            tries=self.settings.line_search_tries,
+            sufficient=self.settings.sufficient_decrease,
         )
 
     def _next_state(self, state: HessianFreeState, solution: Solution, ratio: float) -> HessianFreeState:

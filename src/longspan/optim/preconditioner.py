@@ -1,4 +1,4 @@
-"""A diagonal guess at the curvature, from how much the gradients of single examples scatter (Martens, 2010)."""
+"""A diagonal guess at the curvature from the squared gradients of single examples (Martens, 2010)."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,9 @@ def mean_squared_gradients(
     return mean_over_slices(mean_of_squares, batch, at_a_time, batch_axis)
 
 
-def inverse_preconditioner(squares: PyTree, damping: float | Float[Array, ""], exponent: float = 0.75) -> PyTree:
+def inverse_preconditioner(
+    squares: PyTree, damping: float | Float[Array, ""], exponent: float = 0.75
+) -> PyTree:
     """`(squares + damping)^-exponent`: what conjugate gradient multiplies the residual with.
 
     The exponent below one makes up for the off-diagonal elements that a diagonal ignores.

@@ -1,7 +1,7 @@
 """Averages over a batch taken slice by slice, so that memory is bounded by the slice and not by the batch.
 
-Hessian-free optimization wants thousands of sequences in one gradient and one curvature product; only a few need to
-be in flight at a time.
+Hessian-free optimization wants thousands of sequences in one gradient and one curvature product; only a few
+need to be in flight at a time.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,8 @@ def count_examples(batch: PyTree, batch_axis: BatchAxis) -> int:
     sizes = {leaf.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1:
         raise InputError(
-            f"every array of a batch must hold the same number of examples along its batch axis: got {sorted(sizes)}"
+            "every array of a batch must hold the same number of examples along its batch axis: "
+            f"got {sorted(sizes)}"
         )
     return sizes.pop()
 

@@ -1,9 +1,10 @@
 """From the iterates of conjugate gradient to a step that lowers the objective, or to none.
 
-The quadratic is minimised further and further along the iterates, the objective need not be: first walk back over the
-saved iterates while the objective falls, then shorten the step until it falls enough.
+The quadratic is minimised further and further along the iterates, the objective need not be: first walk back
+over the saved iterates while the objective falls, then shorten the step until it falls enough.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -33,9 +34,9 @@ class LineSearch(NamedTuple):
 def backtrack(iterates: Sequence[Iterate], objective: Callable[[PyTree], float]) -> Chosen | None:
     """Walk from the last iterate to earlier ones for as long as the objective falls.
 
-    Only iterates where the quadratic is negative are looked at: with positive semi-definite curvature these are the
-    ones certain to be directions of descent. `None` if there is none. An objective that is not a number loses
-    against any other.
+    Only iterates where the quadratic is negative are looked at: with positive semi-definite curvature these
+    are the ones certain to be directions of descent. `None` if there is none. An objective that is not a
+    number loses against any other.
 
     Args:
         iterates: in the order they were made.
@@ -48,7 +49,7 @@ def backtrack(iterates: Sequence[Iterate], objective: Callable[[PyTree], float])
     lowest = objective(useful[best].solution)
     while best > 0:
         value = objective(useful[best - 1].solution)
-        if value >= lowest:
+        if not value < lowest and math.isfinite(lowest):
             break
         best, lowest = best - 1, value
     return Chosen(useful[best], len(useful) - 1 - best)
@@ -65,7 +66,8 @@ def line_search(
 ) -> LineSearch:
     """The largest share `shrink^j` of a step that lowers the objective by enough.
 
-    Enough is a part of what the slope promises (Armijo): `objective(share) <= before + sufficient * share * slope`.
+    Enough is a part of what the slope promises (Armijo): `objective(share) <= before + sufficient * share *
+    slope`.
 
     Args:
         objective: of a share of the step, 1 being all of it.
