@@ -19,8 +19,9 @@ class HessianFreeSettings:
     """lambda is multiplied by this where the model promised too much, divided where it was about right."""
     minimal_damping: float = 1e-8
     """lambda never falls below this, so that it can come back within a few updates."""
-    structural_damping: float = 0.1
-    """mu: weight, relative to lambda, of changes in the network's structural values; 0 for none."""
+    structural_damping: float = 1.0
+    """mu: weight, relative to lambda, of changes in the network's structural values; 0 for none, literature
+    0.03 to 1, and long-range tasks are solved most surely at the upper end."""
     max_iterations: int = 250
     """Conjugate gradient steps per update at most."""
     tolerance: float = 0.0005
@@ -30,7 +31,8 @@ class HessianFreeSettings:
     warm_start: float = 0.95
     """Conjugate gradient starts from this times its last solution; 0 for a cold start."""
     preconditioner_exponent: float = 0.0
-    """Exponent of the preconditioner (mean squared gradient + lambda), usually 0.75; 0 for none."""
+    """Exponent of the preconditioner (mean squared gradient + lambda); 0 for none, which suits recurrent
+    networks; 0.75 suits deep feed-forward ones."""
     examples_per_map: int = 1
     """Examples whose single gradients, for the preconditioner, are taken together by `jax.vmap`."""
     line_search_shrink: float = 0.8
