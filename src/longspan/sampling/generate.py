@@ -33,7 +33,8 @@ def generate(
         length: steps to draw, the prime not counted.
         num: how many samples.
         key: randomness; the same key gives the same samples.
-        temperature: 1 samples the model as it is; less makes the likely likelier, 0 always takes the likeliest.
+        temperature: 1 samples the model as it is, less makes it bolder in what it is sure of, 0 always takes the
+            likeliest.
         prime: frames (time x keys) or tokens that every sample continues; not part of what is returned.
         end_token: the token that ends a line; needed for text, ignored for music.
 
@@ -61,20 +62,11 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
     """All that the model reads before it draws: what precedes a sequence's first step, then the prime."""
     step = jax.eval_shape(lambda: _draw(model, model.cell.initial_state(), jax.random.key(0), 1.0))
-<<<<<<< HEAD
     first = jnp.zeros((1, *step.shape), step.dtype)
     if step.shape == ():
         if end_token is None:
             raise ValueError("a model of text needs the end token, which precedes the first token")
         first = first + end_token
-=======
-    if step.shape:
-        first = jnp.zeros((1, *step.shape), step.dtype)
-    elif end_token is None:
-        raise ValueError("a model of text needs the end token, which precedes the first token")
-    else:
-        first = jnp.array([end_token], step.dtype)
->>>>>>> sampling
     if prime is None:
         return first
     if np.shape(prime)[1:] != step.shape:
