@@ -44,7 +44,7 @@ void bernoulli_loss(const Loss& l, const float* logits, const uint8_t* targets, 
     Vector total{};
     for_each_vector(l.outputs, [&](long j, auto load, auto store) {
       const long count = l.outputs - j;
-      const Vector x = load(logit + j), on = load_bytes(target + j, count), u = exponential(-absolute(x));
+      const Vector x = load(logit + j), on = load_bytes(target + j, count), u = decay(-absolute(x));
       const Vector cost = at_least(x, 0.0f) - on * x + log_one_plus(u);
       total += count >= kWidth ? cost : first_lanes_of(cost, count);
       if (slope) store(slope + j, weight * ((x >= 0.0f ? broadcast(1.0f) : u) / (1.0f + u) - on));
@@ -61,7 +61,7 @@ void softmax_loss(const Loss& l, const float* logits, const int32_t* targets, fl
     if (!(std::fabs(highest) < INFINITY)) highest = 0.0f;
     Vector total{};
     for_each_vector(l.outputs, [&](long j, auto load, auto store) {
-      const Vector value = exponential(load(logit + j) - highest);
+      const Vector value = decay(load(logit + j) - highest);
       total += l.outputs - j >= kWidth ? value : first_lanes_of(value, l.outputs - j);
       if (slope) store(slope + j, value);
     });

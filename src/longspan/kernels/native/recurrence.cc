@@ -109,7 +109,32 @@ void forward(const Recurrence& r, const float* drive, const float* first, float*
   clear_after(r, gain);
 }
 
+// The state each step started from, all steps and lanes one after the other.
+const float* previous_states(Scratch& scratch, const Recurrence& r, const float* first, const float* hidden) {
+  const long step = r.lanes * r.units;
+  float* previous = scratch.take(r.length * step);
+  for (long t = 0; t < r.length; ++t) {
+    const float* before = t ? hidden + (t - 1) * step : first;
+    const KeptRows kept(r, t, before, previous + t * step);
+    if (kept.data == before) std::memcpy(previous + t * step, before, step * sizeof(float));
+  }
+  return previous;
+}
+
 }  // namespace
+
+void recurrence_product(const Recurrence& r, const float* first, const float* hidden, const float* weights, float* y) {
+  Scratch scratch;
+  const Affine shape{r.length * r.lanes, r.time * r.lanes, r.units, r.units};
+  affine(shape, previous_states(scratch, r, first, hidden), weights, nullptr, y);
+}
+
+void recurrence_outer(const Recurrence& r, const float* first, const float* hidden, const float* cotangent,
+                      float* weights) {
+  Scratch scratch;
+  const Affine shape{r.length * r.lanes, r.time * r.lanes, r.units, r.units};
+  affine_weight_cotangent(shape, previous_states(scratch, r, first, hidden), cotangent, weights, nullptr);
+}
 
 void recurrence_forward(const Recurrence& r, Activation activation, const float* drive, const float* first,
                         float* hidden, float* gain) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bytes.h"
 #include "kernels.h"
 #include "scratch.h"
 #include "simd.h"
@@ -15,21 +16,11 @@ struct Selected {
   float count;
 };
 
-// Finds the non-zero bytes of one input, eight bytes at a look.
 long select(const uint8_t* input, long size, const float* weights, long columns, Selected* selected) {
   long found = 0;
-  for (long start = 0; start < size; start += 8) {
-    const long count = std::min<long>(8, size - start);
-    uint64_t bytes = 0;
-    if (count == 8) {
-      std::memcpy(&bytes, input + start, 8);
-    } else {
-      std::memcpy(&bytes, input + start, count);
-    }
-    for (long i = start; bytes != 0; ++i, bytes >>= 8) {
-      if (bytes & 0xff) selected[found++] = {weights + i * columns, static_cast<float>(bytes & 0xff)};
-    }
-  }
+  for_each_nonzero(input, size, [&](long i, uint8_t count) {
+    selected[found++] = {weights + i * columns, static_cast<float>(count)};
+  });
   return found;
 }
 
