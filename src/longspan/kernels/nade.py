@@ -9,6 +9,7 @@ those. The Bernoulli loss of the logits is the likelihood.
 from typing import NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
 from longspan.kernels import library
