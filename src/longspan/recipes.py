@@ -25,7 +25,7 @@ LETTERS = {
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.03}
 
 MUSIC = {"output": "bernoulli"}
-WORDS = {"output": "softmax", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
 DATA_SETS = {"ptb-words": WORDS, "ptb-chars": CHARACTERS}
