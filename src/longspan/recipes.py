@@ -25,7 +25,7 @@ LETTERS = {
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 
 MUSIC = {"output": "bernoulli"}
-WORDS = {"output": "softmax", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
 TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters": CHARACTERS}
