@@ -17,6 +17,7 @@ COMMANDS = {
     "resume": "go on with a run exactly where it stopped",
     "evaluate": "score a run on a split, as the paper does",
     "sample": "hear, see or read what a run learned: longspan sample RUN -o out.mid",
+    "inspect": "see how gradients travel through time in a trained model",
     "data": "list, get, describe or import data sets",
     "doctor": "versions, devices, kernels, data found, write access",
 }
