@@ -124,7 +124,7 @@ def _profile(sent: Float[Array, "time state"], jacobians: Float[Array, "time sta
     norms = [float(jnp.mean(jnp.linalg.norm(sent, axis=-1)))]
     pulled = sent
     for lag in range(1, lags + 1):
-        # The gradient of step t, now at lag - 1, goes through the Jacobian of step t - lag + 1; the first has none left.
+        # The gradient of step t, now at lag - 1, goes through the Jacobian of step t - lag + 1.
         pulled = jnp.einsum("ti,tij->tj", pulled[1:], jacobians[1 : len(sent) - lag + 1])
         norms.append(float(jnp.mean(jnp.linalg.norm(pulled, axis=-1))))
     return norms
