@@ -22,7 +22,7 @@ LEVELS = [
     {"cli"},
     {"__main__"},
 ]
-WITHIN_LEVEL = {("config", "errors"), ("files", "errors"), ("training", "evaluation")}
+WITHIN_LEVEL = {("config", "errors"), ("files", "errors"), ("training", "evaluation"), ("search", "recipes")}
 
 
 def room_of(path: Path) -> str:

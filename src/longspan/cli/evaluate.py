@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data
 from longspan.cli.options import parse
 from longspan.training.runs import Run
 
@@ -31,7 +32,7 @@ def run(arguments: list[str]) -> int:
     machine.prepare(evaluated.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(
+    content = load_data(
         evaluated.config.data, options.data_dir, quiet=options.json, expected=evaluated.data.fingerprint
     )
     return session.evaluate(evaluated, content, options.split, as_json=options.json)

@@ -1,5 +1,6 @@
 """Options several commands share, and how a recipe, a TOML file and flags become one config."""
 
+import dataclasses
 import difflib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,17 @@ def find_flag(arguments: list[str], flag: str) -> str | None:
         elif argument.startswith(flag + "="):
             value = argument.partition("=")[2]
     return value
+
+
+def fixed_settings(arguments: list[str]) -> set[str]:
+    """The settings of a config that a command line gives."""
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    given = {
+        argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        for argument in arguments
+        if argument[:2] == "--"
+    }
+    return names & given
 
 
 def pick(name: str, choices: list[str], what: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data
 from longspan.cli.options import Watching, parse
 from longspan.training.runs import Run
 
@@ -34,7 +35,7 @@ def run(arguments: list[str]) -> int:
     machine.prepare(resumed.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(
+    content = load_data(
         resumed.config.data, options.data_dir, quiet=options.watching.json, expected=resumed.data.fingerprint
     )
     return session.run_to_end(resumed, content, options.watching)

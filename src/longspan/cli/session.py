@@ -1,32 +1,19 @@
-"""What `train`, `resume` and `evaluate` do once JAX may be imported: load, train, score, show."""
+"""What `train`, `resume` and `evaluate` do once JAX may be imported: train, score, show."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
-from longspan import cli, data
+from longspan import cli
 from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
-from longspan.cli.output import print_json, progress_bar
-from longspan.errors import InputError
+from longspan.cli.output import print_json
+from longspan.cli.signals import first_interrupt
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.training.loop import Listener, Outcome, train
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
 from longspan.training.tensorboard import TensorBoardListener
-
-
-def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
-    """Load a data set; with `expected`, refuse one that is not the one a run was trained on."""
-    with progress_bar(quiet=quiet) as progress:
-        content = data.load(name, data_dir, progress=progress)
-    if expected is not None and content.fingerprint != expected:
-        raise InputError(f"the data of {name!r} have changed since the run began; restore them or start a new run")
-    return content
 
 
 def run_to_end(run: Run, content, watching: Watching) -> int:
@@ -65,24 +52,6 @@ def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
     else:
         show_scores(run, content, split, scores)
     return cli.DONE
-
-
-@contextmanager
-def first_interrupt() -> Iterator:
-    """Yield a function that tells whether Ctrl-C was pressed; a second one stops at once."""
-    seen = []
-
-    def remember(number, frame):
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _scores_document(run: Run, content, split: str, scores: dict) -> dict:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data
 from longspan.cli.options import parse_train
 from longspan.training.runs import DataRecord, Run, next_run_path
 
@@ -12,7 +13,7 @@ def run(arguments: list[str]) -> int:
     machine.prepare(options.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(options.config.data, options.data_dir, quiet=options.watching.json)
+    content = load_data(options.config.data, options.data_dir, quiet=options.watching.json)
     path = options.run_dir or next_run_path(Path("runs"), options.config)
     environment = machine.describe(options.config.threads)
     created = Run.create(path, options.config, DataRecord.of(content), environment)
