@@ -88,7 +88,7 @@ def position(seed: int, slot: int, name: str) -> float:
 
     Example:
         >>> round(position(0, 1, "learning_rate"), 6)
-        0.285386
+        0.70732
     """
     digest = hashlib.sha256(f"{seed}/{slot}/{name}".encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
