@@ -14,7 +14,7 @@ from longspan.errors import InputError
 from longspan.search.storage import URL_VARIABLE
 from longspan.search.study import Study
 
-TICK_SECONDS = 0.5
+TICK_SECONDS = 1.0
 INTERRUPTED = 130
 
 
@@ -33,7 +33,7 @@ def run_pool(
 ) -> Literal["finished", "interrupted"]:
     """Keep workers at a study until it is concluded or `interrupted()`; then all are asked to save and stop.
 
-    `on_tick` is called about twice a second, for whoever shows the study.
+    `on_tick` is called about once a second, for whoever shows the study.
     """
     pool = _Pool(study, options)
     try:
