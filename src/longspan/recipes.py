@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longspan.config import FIELDS, OutputName, TrainConfig
-from longspan.data import TargetKind
+from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
 
 LETTERS = {
@@ -71,20 +71,20 @@ def parse(recipe: str) -> Recipe:
     return Recipe(output or None, frozenset(letters))
 
 
-def settings(recipe: str, data: str, targets: TargetKind) -> TrainConfig:
+def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
 
     Args:
         recipe: such as `nade:sgd+crm`.
         data: name of the data set; it matters where a recipe was tuned for it.
-        targets: what is predicted there, see `longspan.data.target_kind`.
+        targets: what is predicted there; found by the name where it is not given.
 
     Example:
-        >>> settings("nade:sgd+clr", "jsb", "frames").activation
+        >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
     output, letters = parse(recipe)
-    values = {**PLAIN, **TARGETS[targets]}
+    values = {**PLAIN, **TARGETS[targets or target_kind(data)]}
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}

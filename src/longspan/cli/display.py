@@ -8,6 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from longspan import paper
+from longspan.cli.figures import SHOWN, duration, format_figure
 from longspan.data.baselines import MusicBaselines, trivial_baselines
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
@@ -54,7 +55,7 @@ class TrainingDisplay:
             f"{rate:,.0f} steps/s  train {-progress.loss_sum / progress.steps_sum:.3f}  "
             f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
             f"norm {progress.norm_sum / progress.position:.2f}  "
-            f"clipped {progress.clipped / progress.position:.0%}  at most {_duration(left / rate)} left"
+            f"clipped {progress.clipped / progress.position:.0%}  at most {duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -70,7 +71,7 @@ class TrainingDisplay:
         self.console.print(
             f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
             f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
-            f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {_duration(seconds)}  {mark}",
+            f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
@@ -92,15 +93,6 @@ def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores
     console.print(table)
     other = "valid" if split == "test" else "test"
     console.print(f"Next:  longspan evaluate {run.path} --split {other}")
-
-
-SHOWN = {
-    "log_likelihood": "log-likelihood, nats",
-    "accuracy": "accuracy %",
-    "accuracy_union": "union accuracy %",
-    "perplexity": "perplexity",
-    "bits_per_character": "bits per character",
-}
 
 
 def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
@@ -127,16 +119,3 @@ def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tup
         "bits_per_character": baselines.bits_per_token,
     }
     return [*rows, ("single-symbol frequencies", unigram)]
-
-
-def format_figure(name: str, value: float | None) -> str:
-    """A score as a table shows it: accuracies in percent."""
-    if value is None:
-        return ""
-    return f"{100 * value:.2f}" if name.startswith("accuracy") else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -19,8 +19,11 @@ def load_data(name: str, data_dir: Path | None, *, quiet: bool) -> MusicData | T
 def load_data_of(run: Run, data_dir: Path | None, *, quiet: bool) -> MusicData | TextData:
     """The data set a run was trained on; one that has changed since is refused."""
     content = load_data(run.config.data, data_dir, quiet=quiet)
-    if content.fingerprint != run.data.fingerprint:
-        raise InputError(
-            f"the data of {run.config.data!r} have changed since {run.path} began; restore them or start a new run"
-        )
+    refuse_other_data(content, run.data.fingerprint, run.config.data)
     return content
+
+
+def refuse_other_data(content: MusicData | TextData, fingerprint: str, name: str) -> None:
+    """Raise if data are not those with the given fingerprint."""
+    if content.fingerprint != fingerprint:
+        raise InputError(f"the data of {name!r} have changed since they were first used; restore them or start anew")

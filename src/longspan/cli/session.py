@@ -1,9 +1,6 @@
-"""What `train`, `resume` and `evaluate` do once JAX may be imported: load, train, score, show."""
+"""What `train`, `resume` and `evaluate` do once JAX may be imported: train, score, show."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 
@@ -11,6 +8,7 @@ from longspan import cli
 from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
 from longspan.cli.output import print_json
+from longspan.cli.signals import first_interrupt
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
 from longspan.evaluation import Scores, SplitEvaluator
@@ -56,24 +54,6 @@ def evaluate(run: Run, content: MusicData | TextData, split: str, *, as_json: bo
     else:
         show_scores(run, content, split, scores)
     return cli.DONE
-
-
-@contextmanager
-def first_interrupt() -> Iterator:
-    """Yield a function that tells whether Ctrl-C was pressed; a second one stops at once."""
-    seen = []
-
-    def remember(number, frame):
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _scores_document(run: Run, content: MusicData | TextData, split: str, scores: dict) -> dict:

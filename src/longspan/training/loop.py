@@ -32,6 +32,8 @@ from longspan.training.state import Progress, TrainingState
 
 ADVICE = "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)"
 
+LAST_EPOCH = "reached {} epochs"
+
 
 class Listener(Protocol):
     """Whoever shows a run to a person."""
@@ -135,7 +137,7 @@ def _fresh_or_resumed(
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
     if newest is not None:
         state = state.with_arrays(newest.arrays)
-    if progress.epoch < run.config.max_epochs and progress.schedule.stale < run.config.patience:
+    if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
         # A run that ended at its last epoch and has since been allowed more goes on.
         state.progress = msgspec.structs.replace(progress, stop=None)
     return state, optimizer
@@ -162,7 +164,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: FirstOrder, score: 
         run.write_model(to_named(eqx.combine(state.best, constants)))
     stop = decision.stop
     if stop is None and progress.epoch + 1 >= config.max_epochs:
-        stop = f"reached {config.max_epochs} epochs"
+        stop = LAST_EPOCH.format(config.max_epochs)
     state.progress = Progress(
         threshold=progress.threshold,
         epoch=progress.epoch + 1,

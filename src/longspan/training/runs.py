@@ -14,7 +14,7 @@ README.md          a card that says all this to a person
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -164,6 +164,15 @@ class Run:
     def append_timing(self, record: dict) -> None:
         with explain_disk_errors(self.path), (self.path / "timing.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
+
+    def timings(self) -> list[dict]:
+        """What each process that trained this run said about its time; a line a crash tore is passed over."""
+        file = self.path / "timing.jsonl"
+        records = []
+        for line in file.read_bytes().splitlines() if file.exists() else []:
+            with suppress(msgspec.DecodeError):
+                records.append(msgspec.json.decode(line))
+        return records
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
