@@ -10,7 +10,7 @@ import tyro
 
 from longspan import cli
 from longspan.cli.loading import load_data
-from longspan.cli.options import DEFAULT_RECIPE, fixed_settings, parse
+from longspan.cli.options import DEFAULT_RECIPE, configure, fixed_settings, parse
 from longspan.cli.output import print_json
 from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay, show_result
