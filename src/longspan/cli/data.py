@@ -1,0 +1,184 @@
+"""`longspan data`: list, get, describe or import data sets."""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from longspan.cli.options import parse, pick
+from longspan.cli.output import print_json, progress_bar
+
+REMARKS_SHOWN = 4
+USAGE = """usage: longspan data ACTION [...]      longspan data ACTION --help says more
+
+  list      all data sets that can be used by name
+  get       fetch or convert a data set now
+  info      songs, frames, notes and trivial baselines of a data set
+  import    make a data set of MIDI files, an .npz of piano rolls or a text
+"""
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """All data sets that can be used by name."""
+
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the list, as JSON."""
+
+
+@dataclass(frozen=True)
+class NameOptions:
+    """A data set by name or path."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """A name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the figures, as JSON."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Make a data set of your own files.
+
+    A folder of MIDI files is aligned to a fraction of the beat, transposed to C major or minor and split by songs; a
+    text is split by lines; an .npz of piano rolls is taken as it is.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of MIDI files, .npz of piano rolls, or text file."""
+    name: str
+    """What to call the data set."""
+    frames_per_beat: int = 2
+    """Music: frames a quarter note is cut into."""
+    transpose: bool = True
+    """MIDI: move each song to C major or C minor, by the key its notes suggest."""
+    unit: Literal["character", "word"] = "character"
+    """Text: what a symbol is."""
+    vocabulary_size: int = 10_000
+    """Text: the most symbols kept; rarer ones become <unk>."""
+    seed: int = 0
+    """Music: another seed deals the songs to other splits."""
+    replace: bool = False
+    """Replace a data set of that name."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the report, as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return 0
+    action, *rest = arguments
+    pick(action, list(ACTIONS), "action of `longspan data`")
+    ACTIONS[action](rest)
+    return 0
+
+
+def _list(arguments: list[str]) -> None:
+    from longspan.data import catalogue
+
+    options = parse(ListOptions, arguments, "longspan data list")
+    entries = catalogue(options.data_dir)
+    if options.json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    table = Table(box=None)
+    for column in ("name", "state", "what it is"):
+        table.add_column(column)
+    for entry in entries:
+        table.add_row(f"[bold]{entry.name}[/]", entry.state, entry.description)
+    Console(highlight=False).print(table)
+
+
+def _get(arguments: list[str]) -> None:
+    options = parse(NameOptions, arguments, "longspan data get")
+    content = _load(options)
+    if options.json:
+        print_json({"name": content.name, "fingerprint": content.fingerprint})
+    else:
+        Console(highlight=False).print(f"{content.name} is ready: `longspan train --data {content.name}`")
+
+
+def _info(arguments: list[str]) -> None:
+    from longspan.data import summarize
+
+    options = parse(NameOptions, arguments, "longspan data info")
+    summary = summarize(_load(options))
+    if options.json:
+        print_json(asdict(summary))
+    else:
+        _show_summary(summary)
+
+
+def _import(arguments: list[str]) -> None:
+    from longspan.data import import_path, summarize
+
+    options = parse(ImportOptions, arguments, "longspan data import")
+    with progress_bar(quiet=options.json) as progress:
+        report = import_path(
+            options.path,
+            name=options.name,
+            data_dir=options.data_dir,
+            frames_per_beat=options.frames_per_beat,
+            transpose=options.transpose,
+            seed=options.seed,
+            unit=options.unit,
+            vocabulary_size=options.vocabulary_size,
+            replace=options.replace,
+            progress=progress,
+        )
+    summary = summarize(report.data)
+    skipped = [one._asdict() for one in report.skipped]
+    if options.json:
+        print_json({**asdict(summary), "path": str(report.path), "files": report.files, "skipped": skipped})
+        return
+    console = Console(highlight=False)
+    for one in report.skipped:
+        console.print(f"[yellow]skipped[/] {one.file}: {one.reason}")
+    _show_summary(summary)
+    console.print(f"Next:  longspan train --data {options.name}")
+
+
+def _load(options: NameOptions):
+    from longspan.data import load
+
+    with progress_bar(quiet=options.json) as progress:
+        return load(options.name, options.data_dir, progress=progress)
+
+
+def _show_summary(summary) -> None:
+    console = Console(highlight=False)
+    console.print(f"[bold]{summary.name}[/]: {summary.origin}")
+    for remark in summary.remarks[:REMARKS_SHOWN]:
+        console.print(f"  {remark}")
+    if len(summary.remarks) > REMARKS_SHOWN:
+        console.print(f"  and {len(summary.remarks) - REMARKS_SHOWN} more remarks, all of them with --json")
+    splits = Table(box=None)
+    splits.add_column("split")
+    columns = list(asdict(next(iter(summary.splits.values()))))
+    for column in columns:
+        splits.add_column(column.replace("_", " "), justify="right")
+    for name, split in summary.splits.items():
+        splits.add_row(name, *(_figure(value) for value in asdict(split).values()))
+    console.print(splits)
+    console.print("Trivial baselines on the test split:")
+    for name, value in asdict(summary.baselines).items():
+        shown = f"{100 * value:.2f} %" if "accuracy" in name else f"{value:.3f}"
+        console.print(f"  {name.replace('_', ' '):<28} {shown}")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+ACTIONS = {"list": _list, "get": _get, "info": _info, "import": _import}

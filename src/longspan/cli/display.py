@@ -1,0 +1,121 @@
+"""What a person sees of a run: a live line while it trains, a table of scores when it is done."""
+
+import math
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from longspan import paper
+from longspan.cli.figures import SHOWN, duration, format_figure
+from longspan.data.baselines import MusicBaselines, trivial_baselines
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
+from longspan.evaluation import Scores
+from longspan.training.runs import Run
+
+
+class TrainingDisplay:
+    """Shows epochs and blocks as they happen; on something that is not a terminal, one line an epoch."""
+
+    def __init__(self, run: Run, *, quiet: bool):
+        self.run = run
+        self.console = Console(stderr=quiet, quiet=quiet)
+        self.live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[figures]}"),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self.began = time.monotonic()
+        self.steps = 0
+        self.valid: float | None = None
+
+    def __enter__(self) -> "TrainingDisplay":
+        config = self.run.config
+        self.console.print(
+            f"[bold]{config.recipe}[/] on [bold]{config.data}[/]: {config.hidden_size} {config.activation} units, "
+            f"{config.output} output, {self.run.path}"
+        )
+        self.live.start()
+        self.task = self.live.add_task("", figures="compiling")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.live.stop()
+
+    def on_block(self, progress, info, count: int, total: int) -> None:
+        self.steps += count
+        rate = self.steps / (time.monotonic() - self.began)
+        left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
+        figures = (
+            f"{rate:,.0f} steps/s  train {-progress.loss_sum / progress.steps_sum:.3f}  "
+            f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
+            f"norm {progress.norm_sum / progress.position:.2f}  "
+            f"clipped {progress.clipped / progress.position:.0%}  at most {duration(left / rate)} left"
+        )
+        self.live.update(
+            self.task,
+            description=f"epoch {progress.epoch + 1}",
+            completed=progress.position,
+            total=total,
+            figures=figures,
+        )
+
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        self.valid = record["valid_log_likelihood"]
+        mark = "[green]best[/]" if record["best"] else ""
+        self.console.print(
+            f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
+            f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
+            f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {duration(seconds)}  {mark}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:
+    """Print scores beside trivial baselines and the paper's number, and what to try next."""
+    console = Console(highlight=False)
+    if reason:
+        console.print(f"Done: {reason}.")
+    names = [name for name in SHOWN if getattr(scores, name) is not None]
+    table = Table(title=f"{run.config.recipe} on {run.config.data}, {split} split", title_justify="left")
+    table.add_column("")
+    for name in names:
+        table.add_column(SHOWN[name], justify="right")
+    table.add_row("this model", *(format_figure(name, getattr(scores, name)) for name in names), style="bold")
+    for label, figures in reference_rows(run, data, split):
+        table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
+    console.print(table)
+    other = "valid" if split == "test" else "test"
+    console.print(f"Next:  longspan evaluate {run.path} --split {other}")
+
+
+def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
+    """What to hold a score against: the paper's cell for this recipe, and predictions that ignore the past."""
+    rows = []
+    cell = paper.test_figures(run.config.recipe, run.config.data) if split == "test" else None
+    if cell:
+        rows.append(("paper", cell))
+    baselines = trivial_baselines(data, split)
+    if isinstance(baselines, MusicBaselines):
+        per_key = {
+            "log_likelihood": baselines.key_rates_log_likelihood,
+            "accuracy": baselines.key_rates_accuracy,
+            "accuracy_union": baselines.key_rates_accuracy_union,
+        }
+        return [
+            *rows,
+            ("one rate per key", per_key),
+            ("one rate for all", {"log_likelihood": baselines.one_rate_log_likelihood}),
+        ]
+    unigram = {
+        "log_likelihood": -math.log(baselines.perplexity),
+        "perplexity": baselines.perplexity,
+        "bits_per_character": baselines.bits_per_token,
+    }
+    return [*rows, ("single-symbol frequencies", unigram)]

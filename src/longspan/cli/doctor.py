@@ -1,0 +1,94 @@
+"""`longspan doctor`: what this installation has and what to do about what it has not."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from longspan.cli import machine
+from longspan.cli.options import parse
+from longspan.cli.output import print_json
+from longspan.data.storage import cache_directory, data_directory
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Versions, devices, kernels, data found, write access."""
+
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the findings, as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(DoctorOptions, arguments, "longspan doctor")
+    machine.prepare(1)
+    findings = examine(options.data_dir)
+    if options.json:
+        print_json(findings)
+    else:
+        _show(findings)
+    return 0
+
+
+def examine(data_dir: Path | None) -> dict:
+    """Everything worth knowing when something does not work."""
+    import jax
+
+    from longspan import kernels
+    from longspan.data import catalogue
+
+    folder = data_directory(data_dir)
+    return {
+        **machine.describe(1),
+        "devices": [str(device) for device in jax.devices()],
+        "kernels": kernels.describe(),
+        "data_folder": str(folder),
+        "data_found": [entry.name for entry in catalogue(data_dir) if entry.state == "ready"],
+        "music21": machine.version("music21"),
+        "writable": {name: _writable(path) for name, path in _places(folder).items()},
+    }
+
+
+def _places(data_folder: Path) -> dict[str, Path]:
+    return {"runs (here)": Path.cwd(), "cache": cache_directory(), "data": data_folder}
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made there; a folder that is not there yet counts by its nearest parent."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _show(findings: dict) -> None:
+    console = Console(highlight=False)
+    table = Table(show_header=False, box=None)
+    versions = ", ".join(f"{name} {version}" for name, version in findings["versions"].items() if version)
+    kernels = ", ".join(f"{key}: {value}" for key, value in findings["kernels"].items())
+    rows = {
+        "python": findings["python"],
+        "versions": versions,
+        "machine": f"{findings['platform']}, {findings['cores']} cores",
+        "devices": ", ".join(findings["devices"]),
+        "kernels": kernels,
+        "data folder": findings["data_folder"],
+        "data found": ", ".join(findings["data_found"]) or "none yet; `longspan data get jsb` fetches one",
+        "music21": findings["music21"] or "missing: pip install 'longspan[music]' for the default chorales",
+        "writable": ", ".join(f"{name} {'yes' if ok else 'NO'}" for name, ok in findings["writable"].items()),
+    }
+    for name, value in rows.items():
+        table.add_row(f"[bold]{name}[/]", str(value))
+    console.print(table)
+    if "NO" in rows["writable"]:
+        console.print("A folder that cannot be written: change into another, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
+    if os.environ.get("LONGSPAN_KERNELS"):
+        console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.")

@@ -1,0 +1,65 @@
+"""`longspan sample`: let a trained model go on by itself, and hear, see or read what comes."""
+
+from pathlib import Path
+
+from longspan import cli
+from longspan.cli import machine
+from longspan.cli.options import parse
+from longspan.cli.output import print_json
+from longspan.cli.sample_media import Medium, medium_of, numbered
+from longspan.cli.sample_options import SampleOptions, check
+from longspan.files import write_atomic
+from longspan.training.runs import Run
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(SampleOptions, arguments, "longspan sample")
+    sampled = Run.open(options.path)
+    check(options, sampled.data.kind)
+    medium = medium_of(options, sampled.data)
+    machine.prepare(sampled.config.threads)
+    import jax
+
+    from longspan.sampling.generate import generate
+    from longspan.training.setup import trained_model
+
+    samples = generate(
+        trained_model(sampled),
+        length=medium.length,
+        num=options.num,
+        key=jax.random.key(options.seed),
+        temperature=options.temperature,
+        prime=medium.prime,
+        end_token=medium.end_token,
+    )
+    finished = [medium.finish(sample) for sample in samples]
+    written = _write(medium, finished)
+    if options.json:
+        print_json(_describe(options, medium, finished, written))
+    else:
+        medium.show(finished, written)
+    return cli.DONE
+
+
+def _write(medium: Medium, finished: list) -> list[Path]:
+    written = []
+    for output in medium.outputs:
+        for path, sample in zip(numbered(output, len(finished)), finished, strict=True):
+            write_atomic(path, medium.render(sample, path.suffix.lower()))
+            written.append(path)
+    return written
+
+
+def _describe(options: SampleOptions, medium: Medium, finished: list, written: list[Path]) -> dict:
+    return {
+        "run": str(options.path),
+        "seed": options.seed,
+        "temperature": options.temperature,
+        "num": options.num,
+        "length": medium.length,
+        "prime": None if options.prime is None else str(options.prime),
+        "prime_length": 0 if medium.prime is None else len(medium.prime),
+        "written": [str(path) for path in written],
+        "remarks": medium.remarks,
+        **medium.describe(finished),
+    }

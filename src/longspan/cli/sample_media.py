@@ -1,0 +1,167 @@
+"""What differs between sampling music and text: how samples begin, what they are made into, how they are shown."""
+
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from longspan.cli.sample_options import SampleOptions
+from longspan.data.text import TextData
+from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
+from longspan.sampling.prime import name_some, read_music_prime, read_text_prime
+from longspan.sampling.render import render_music, render_text
+from longspan.sampling.terminal import to_blocks
+from longspan.training.runs import DataRecord
+
+DEFAULT_BEATS = 64
+DEFAULT_LENGTHS = {"word": 100, "character": 500}
+
+
+class Medium(ABC):
+    """The music or text of a run, as the options want it."""
+
+    length: int
+    """Steps to draw."""
+    outputs: tuple[Path, ...]
+    prime: np.ndarray | None = None
+    end_token: int | None = None
+
+    def __init__(self, options: SampleOptions):
+        self.options = options
+        self.outputs = options.output
+        self.remarks: list[str] = []
+
+    @abstractmethod
+    def finish(self, sample: np.ndarray) -> Any:
+        """A score or text of a drawn sample, the prime before it unless it shall be omitted."""
+
+    @abstractmethod
+    def render(self, finished: Any, ending: str) -> bytes:
+        """The content of a file."""
+
+    @abstractmethod
+    def show(self, finished: list, written: list[Path]) -> None:
+        """Tell the user what there is."""
+
+    @abstractmethod
+    def describe(self, finished: list) -> dict:
+        """What to say of the samples in JSON."""
+
+
+class Music(Medium):
+    """Piano rolls become scores."""
+
+    def __init__(self, options: SampleOptions, record: DataRecord):
+        super().__init__(options)
+        self.frames_per_beat = record.frames_per_beat or 1
+        self.length = options.length or DEFAULT_BEATS * self.frames_per_beat
+        self.outputs = options.output or (unused(Path("sample.mid"), options.num),)
+        moved_by = 0 if options.prime is None else self._read_prime(options.prime, record.octave_shift)
+        self.lowest_pitch = lowest_sounding_pitch(record.octave_shift, moved_by)
+
+    def _read_prime(self, path: Path, octave_shift: int) -> int:
+        move_by = None if self.options.prime_shift == "auto" else self.options.prime_shift
+        self.prime, moved_by, beyond = read_music_prime(
+            path, frames_per_beat=self.frames_per_beat, octave_shift=octave_shift, move_by=move_by
+        )
+        self.prime = self.prime[: self.options.prime_length]
+        if move_by is None and moved_by:
+            self.remarks.append(
+                f"the prime was moved by {moved_by:+d} semitones to C for the model, and the sample back; "
+                "--prime-shift 0 leaves it where it is"
+            )
+        if beyond:
+            self.remarks.append(f"notes of the prime left out because they lie beyond the model's keyboard: {beyond}")
+        return moved_by
+
+    def finish(self, sample: np.ndarray) -> Score:
+        prime = None if self.options.omit_prime else self.prime
+        return to_score(
+            sample if prime is None else np.concatenate([prime, sample]),
+            frames_per_beat=self.frames_per_beat,
+            lowest_pitch=self.lowest_pitch,
+            re_attack=self.options.re_attack,
+            prime_frames=0 if prime is None else len(prime),
+        )
+
+    def render(self, finished: Score, ending: str) -> bytes:
+        return render_music(finished, ending, self.options.tempo)
+
+    def show(self, finished: list[Score], written: list[Path]) -> None:
+        if not self.options.output:
+            sys.stdout.write(to_blocks(finished[0], shutil.get_terminal_size().columns) + "\n")
+        seconds = round(finished[0].seconds(self.options.tempo))
+        duration = f"{seconds // 60}:{seconds % 60:02d}"
+        say(written, f"{finished[0].frames} frames, {duration}, seed {self.options.seed}", self.remarks)
+
+    def describe(self, finished: list[Score]) -> dict:
+        return {"frames": finished[0].frames, "seconds": finished[0].seconds(self.options.tempo)}
+
+
+class Text(Medium):
+    """Tokens become text."""
+
+    def __init__(self, options: SampleOptions, record: DataRecord):
+        super().__init__(options)
+        self.unit: Literal["word", "character"] = "word" if record.unit == "word" else "character"
+        self.length = options.length or DEFAULT_LENGTHS[self.unit]
+        self.end_token = record.end_token or 0
+        self.vocabulary = TextData("", self.unit, tuple(record.vocabulary or ()), {}, self.end_token)
+        if options.prime is not None:
+            self.prime, unknown = read_text_prime(options.prime, self.vocabulary)
+            self.prime = self.prime[: options.prime_length]
+            if unknown:
+                self.remarks.append(f"the prime has {self.unit}s that the model does not know: {name_some(unknown)}")
+
+    def finish(self, sample: np.ndarray) -> str:
+        prime = [] if self.prime is None or self.options.omit_prime else self.prime.tolist()
+        return self.vocabulary.decode([*prime, *sample.tolist()])
+
+    def render(self, finished: str, ending: str) -> bytes:
+        del ending
+        return render_text(finished).encode()
+
+    def show(self, finished: list[str], written: list[Path]) -> None:
+        if written:
+            say(written, f"{self.length} {self.unit}s drawn, seed {self.options.seed}", self.remarks)
+            return
+        for remark in self.remarks:
+            sys.stderr.write(f"note: {remark}\n")
+        for number, text in enumerate(finished, 1):
+            heading = f"--- {number} of {len(finished)} ---\n" if len(finished) > 1 else ""
+            sys.stdout.write(heading + render_text(text))
+
+    def describe(self, finished: list[str]) -> dict:
+        return {} if self.outputs else {"text": finished}
+
+
+def medium_of(options: SampleOptions, record: DataRecord) -> Medium:
+    """The medium of a run's data."""
+    return Music(options, record) if record.kind == "music" else Text(options, record)
+
+
+def numbered(path: Path, num: int) -> list[Path]:
+    """The files of `num` samples: `path` itself for one, else `stem-1`, `stem-2`, ... padded so that they sort."""
+    if num == 1:
+        return [path]
+    return [path.with_stem(f"{path.stem}-{number:0{len(str(num))}d}") for number in range(1, num + 1)]
+
+
+def unused(path: Path, num: int) -> Path:
+    """A name like `path` none of whose files exist, so that a default never overwrites an earlier sample."""
+    candidate, number = path, 1
+    while any(file.exists() for file in numbered(candidate, num)):
+        number += 1
+        candidate = path.with_stem(f"{path.stem}{number}")
+    return candidate
+
+
+def say(written: list[Path], figures: str, remarks: list[str]) -> None:
+    """Print the files written and what is remarkable about them."""
+    for path in written:
+        sys.stdout.write(f"wrote {path} ({figures})\n")
+    for remark in remarks:
+        sys.stdout.write(f"note: {remark}\n")

@@ -1,0 +1,90 @@
+"""Store the user's own files as a data set with a name, so that it can be used like a benchmark."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from longspan.data.archive import read_set, write_set
+from longspan.data.midi_folder import Skipped, gather_midi
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData
+from longspan.data.names import BUILT_IN
+from longspan.data.progress import Progress
+from longspan.data.splitting import SONG_SHARES
+from longspan.data.storage import imported_directory
+from longspan.data.text import DEFAULT_VOCABULARY_SIZE, TextData, Unit, load_text_file
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What came of an import: the set, where it is stored, the number of files read, and those left out."""
+
+    data: MusicData | TextData
+    path: Path
+    files: int = 1
+    skipped: tuple[Skipped, ...] = ()
+
+
+def import_path(
+    path: Path | str,
+    *,
+    name: str,
+    data_dir: Path | str | None = None,
+    frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
+    transpose: bool = True,
+    split: tuple[float, float, float] = SONG_SHARES,
+    seed: int = 0,
+    unit: Unit = "character",
+    vocabulary_size: int = DEFAULT_VOCABULARY_SIZE,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Import a folder of MIDI files, an `.npz` of piano rolls or a text file, and store it under `name`.
+
+    Args:
+        path: what to import.
+        name: what the set will be called: letters, digits, `-` and `_`.
+        data_dir: the data folder, see `storage.data_directory`.
+        frames_per_beat: frames a quarter note (music).
+        transpose: whether to move each song to C major or C minor (MIDI files).
+        split: shares of training, validation and test songs (music; a text is split 90/5/5).
+        seed: another seed deals the songs to other splits (music).
+        unit: whether to read a text by `word` or by `character`.
+        vocabulary_size: the most tokens a text may have.
+        replace: whether a set of that name may be replaced.
+        progress: told how far it is.
+    """
+    path = Path(path).expanduser()
+    target = _target(name, data_dir, replace)
+    if path.is_dir():
+        data, files, skipped = gather_midi(
+            path,
+            name=name,
+            frames_per_beat=frames_per_beat,
+            transpose=transpose,
+            split=split,
+            seed=seed,
+            progress=progress,
+        )
+        report = ImportReport(data, target, files, tuple(skipped))
+    elif not path.is_file():
+        raise InputError(f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file")
+    elif path.suffix.lower() == ".npz":
+        report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
+    else:
+        report = ImportReport(load_text_file(path, name, unit, vocabulary_size), target)
+    write_set(target, report.data)
+    return report
+
+
+def _target(name: str, data_dir: Path | str | None, replace: bool) -> Path:
+    if name in BUILT_IN:
+        raise InputError(f"'{name}' is a built-in data set; choose another name")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise InputError(f"'{name}' cannot name a data set; use letters, digits, - and _")
+    target = imported_directory(data_dir) / f"{name}.npz"
+    if target.exists() and not replace:
+        raise InputError(f"there is already a data set '{name}' ({target}); choose another name or replace it")
+    return target

@@ -1,0 +1,52 @@
+"""Deal songs and lines to training, validation and test, the same way every time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from longspan.data.music import Song
+from longspan.data.names import SPLITS
+from longspan.errors import InputError
+
+SONG_SHARES = (0.6, 0.2, 0.2)
+TEXT_SHARES = (0.9, 0.05, 0.05)
+
+
+def split_songs(
+    songs: Mapping[str, Song], shares: Sequence[float] = SONG_SHARES, seed: int = 0
+) -> dict[str, list[Song]]:
+    """Deal named songs into the three splits.
+
+    Songs are put in the order of the SHA-256 of seed and name and cut at the shares, so the split of a song
+    hardly depends on which others there are and never on the order of files in a folder.
+    """
+    if len(songs) < len(SPLITS):
+        raise InputError(f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split")
+    order = sorted(songs, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    return {split: [songs[name] for name in order[part]] for split, part in cut(len(order), shares).items()}
+
+
+def cut(count: int, shares: Sequence[float]) -> dict[str, slice]:
+    """Cut `count >= 3` things in order into three splits by their shares, none of them empty."""
+    if len(shares) != len(SPLITS) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise InputError(f"split shares must be three positive numbers that sum to 1, got {tuple(shares)}")
+    held_out = [max(1, round(share * count)) for share in shares[1:]]
+    while sum(held_out) > count - 1:
+        held_out[held_out.index(max(held_out))] -= 1
+    train, valid = count - sum(held_out), held_out[0]
+    return {
+        "train": slice(0, train),
+        "valid": slice(train, train + valid),
+        "test": slice(train + valid, count),
+    }
+
+
+def without_repeats(songs: Mapping[str, Song], report: Callable[[str, str], None]) -> dict[str, Song]:
+    """Drop songs equal to an earlier one, so that no test song is seen in training; tell `report` which."""
+    first: dict[bytes, str] = {}
+    for name, song in songs.items():
+        earlier = first.setdefault(hashlib.sha256(song.tobytes()).digest(), name)
+        if earlier != name:
+            report(name, f"the same music as {earlier}")
+    return {name: songs[name] for name in first.values()}

@@ -1,0 +1,124 @@
+"""How well a model predicts a split, exactly as the paper's tables count it.
+
+Log-likelihood is in nats, summed over keys and pooled over all frames of the split, each song's first frame
+included. Expected accuracy compares a *sampled* frame with the true one, given the true history.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+
+from longspan.data.music import MusicData
+from longspan.data.sequences import Chunks, arrange
+from longspan.data.text import TextData
+from longspan.models.sequence import SequenceModel
+
+LANES = 16
+"""Songs evaluated side by side; the score does not depend on it beyond rounding."""
+CHUNK_LENGTH = 200
+ACCURACY_SAMPLES = 10
+"""Frames sampled for every true frame when accuracy is estimated."""
+
+
+class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The figures of one split; those that do not apply to its kind of data are None."""
+
+    log_likelihood: float
+    accuracy: float | None = None
+    accuracy_union: float | None = None
+    perplexity: float | None = None
+    bits_per_character: float | None = None
+
+
+class SplitEvaluator:
+    """Scores models on one split, arranged and compiled once.
+
+    Args:
+        data: a data set as `longspan.data.load` gives it.
+        split: `train`, `valid` or `test`.
+    """
+
+    def __init__(self, data: MusicData | TextData, split: str):
+        self.data = data
+        # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
+        self.lanes = min(LANES, len(data.splits[split])) if isinstance(data, MusicData) else 1
+        self.chunks = arrange_split(data, split, CHUNK_LENGTH, self.lanes)
+        self.steps = int(self.chunks.mask.sum())
+
+    def log_likelihood(self, model: SequenceModel) -> float:
+        """Mean log-likelihood of a step in nats."""
+        return self._means(_log_probs, model)["log_likelihood"]
+
+    def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
+        """Every figure that applies to this kind of data."""
+        log_likelihood = self.log_likelihood(model)
+        if isinstance(self.data, TextData):
+            if self.data.unit == "word":
+                return Scores(log_likelihood, perplexity=math.exp(-log_likelihood))
+            return Scores(log_likelihood, bits_per_character=-log_likelihood / math.log(2))
+        return Scores(log_likelihood, **self._means(_accuracies, model, jax.random.key(seed)))
+
+    def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> dict[str, float]:
+        sums = _sum_chunks(figures, self.lanes, model, self.chunks, key)
+        return {name: float(np.asarray(parts, np.float64).sum() / self.steps) for name, parts in sums.items()}
+
+
+def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lanes: int) -> Chunks:
+    """A split in its own order, as chunks."""
+    if isinstance(data, MusicData):
+        return arrange(data.splits[split], chunk_length, lanes)
+    return arrange(data.splits[split], chunk_length, lanes, end_token=data.end_token)
+
+
+def frame_accuracies(
+    true: Shaped[Array, "... key"], predicted: Shaped[Array, "... key"]
+) -> dict[str, Float[Array, "..."]]:
+    """How far predicted frames agree with the true ones; silence predicted as silence counts as 1.
+
+    `accuracy` is the paper's: hits over the larger of the numbers of true and predicted notes. `accuracy_union` is
+    the usual TP / (TP + FP + FN).
+    """
+    count_true = jnp.sum(true, axis=-1, dtype=jnp.float32)
+    count_predicted = jnp.sum(predicted, axis=-1, dtype=jnp.float32)
+    hits = jnp.sum(true & predicted, axis=-1, dtype=jnp.float32)
+    silent = (count_true == 0) & (count_predicted == 0)
+    totals = {
+        "accuracy": jnp.maximum(count_true, count_predicted),
+        "accuracy_union": count_true + count_predicted - hits,
+    }
+    return {name: jnp.where(silent, 1.0, hits / total) for name, total in totals.items()}
+
+
+def _log_probs(model, hidden, chunk, key):
+    del key
+    return {"log_likelihood": model.output.log_prob(hidden, chunk.targets, chunk.lengths)}
+
+
+def _accuracies(model, hidden, chunk, key):
+    def one(key):
+        return frame_accuracies(chunk.targets, model.output.sample(hidden, key=key))
+
+    samples = jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES))
+    return jax.tree.map(lambda values: jnp.mean(values, axis=0), samples)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _sum_chunks(
+    figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray | None
+) -> dict[str, Float[Array, " chunk"]]:
+    """Sums of per-step figures over the counted steps of each chunk."""
+
+    def step(carry, chunk):
+        state, number = carry
+        state, hidden = model.run(state, chunk.inputs, chunk.resets, chunk.lengths)
+        key_now = None if key is None else jax.random.fold_in(key, number)
+        values = figures(model, hidden, chunk, key_now)
+        return (state, number + 1), jax.tree.map(lambda value: jnp.sum(jnp.where(chunk.mask, value, 0)), values)
+
+    return jax.lax.scan(step, (model.start(lanes), jnp.zeros((), jnp.int32)), chunks)[1]

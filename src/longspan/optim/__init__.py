@@ -1,0 +1,1 @@
+"""Optimizers over functions and pytrees; nothing here knows what a model is."""

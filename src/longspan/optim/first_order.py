@@ -1,0 +1,125 @@
+"""The driver of first-order methods: a whole block of chunks in one compiled call, one update a chunk.
+
+At one sequence a time an update takes a fraction of a millisecond, so the cost of leaving compiled code between
+updates would dominate; inside a block nothing does.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from longspan.kernels.update import clip_nesterov
+from longspan.optim.nesterov import Schedule, as_schedule
+
+Params = TypeVar("Params")
+Carry = TypeVar("Carry")
+Loss = Callable[[Params, Carry, Any, Any], tuple[Float[Array, ""], tuple[Carry, Any]]]
+
+
+class Info(NamedTuple):
+    """What an observer wants to know of each update of a block."""
+
+    loss: Float[Array, " chunk"]
+    norm: Float[Array, " chunk"]
+    clipped: Bool[Array, " chunk"]
+    observed: PyTree
+
+
+class FirstOrderState(NamedTuple):
+    """What the next update needs: how many there were, the velocity, and a factor on the learning rate."""
+
+    step: Int[Array, ""]
+    velocity: PyTree
+    scale: Float[Array, ""]
+
+
+class FirstOrder:
+    """Clipped stochastic gradient descent with Nesterov momentum over chunks of sequences.
+
+    One update is what the Optax chain `clip_by_norm`, `nesterov` does, computed in a single pass over the parameters.
+
+    Args:
+        loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is handed from chunk to
+            chunk, `context` is anything that stays the same, `observed` is reported in `Info`.
+        learning_rate: a number or a schedule.
+        momentum: a number or a schedule; zero for plain descent.
+        threshold: largest gradient norm, infinity for no clipping.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        learning_rate: float | Schedule,
+        momentum: float | Schedule = 0.0,
+        threshold: float = math.inf,
+    ):
+        self.loss = loss
+        self.learning_rate = as_schedule(learning_rate)
+        self.momentum = as_schedule(momentum)
+        self.threshold = threshold
+        self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
+
+    def init(self, params: PyTree) -> FirstOrderState:
+        """The state before the first update."""
+        return FirstOrderState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
+
+    def rescaled(self, state: FirstOrderState, scale: float) -> FirstOrderState:
+        """The state with the learning rate at `scale` times what the schedule says."""
+        return state._replace(scale=jnp.asarray(scale, jnp.float32))
+
+    def restarted(self, state: FirstOrderState) -> FirstOrderState:
+        """The state at rest, for parameters that were put somewhere else."""
+        return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
+
+    def advance(
+        self,
+        params: Params,
+        state: FirstOrderState,
+        carry: Carry,
+        chunks: PyTree,
+        count: int,
+        context: PyTree,
+    ) -> tuple[Params, FirstOrderState, Carry, Info]:
+        """One update for each of the first `count` chunks; entries of `Info` beyond `count` are zero.
+
+        `params` and `state` are consumed.
+        """
+        return self._advance(params, state, carry, chunks, jnp.asarray(count, jnp.int32), context)
+
+    def _advance_block(self, params, state, carry, chunks, count: Int[Array, ""], context):
+        value_and_gradient = jax.value_and_grad(self.loss, has_aux=True)
+
+        def update(params, state, carry, chunk):
+            (loss, (carry, observed)), gradient = value_and_gradient(params, carry, chunk, context)
+            params, state, norm, clipped = self._step(params, state, gradient)
+            return (params, state, carry), Info(loss, norm, clipped, observed)
+
+        def body(index, loop):
+            (params, state, carry), infos = loop
+            running, info = update(params, state, carry, jax.tree.map(lambda leaf: leaf[index], chunks))
+            return running, jax.tree.map(lambda seen, one: seen.at[index].set(one), infos, info)
+
+        first = jax.tree.map(lambda leaf: leaf[0], chunks)
+        _, shapes = jax.eval_shape(update, params, state, carry, first)
+        block = jax.tree.leaves(chunks)[0].shape[0]
+        infos = jax.tree.map(lambda leaf: jnp.zeros((block, *leaf.shape), leaf.dtype), shapes)
+        running, infos = jax.lax.fori_loop(0, count, body, ((params, state, carry), infos))
+        return *running, infos
+
+    def _step(self, params, state, gradient):
+        leaves, structure = jax.tree.flatten(params)
+        leaves, velocity, norm, clipped = clip_nesterov(
+            leaves,
+            jax.tree.leaves(state.velocity),
+            jax.tree.leaves(gradient),
+            learning_rate=self.learning_rate(state.step) * state.scale,
+            momentum_previous=self.momentum(state.step),
+            momentum_next=self.momentum(state.step + 1),
+            threshold=self.threshold,
+        )
+        state = FirstOrderState(state.step + 1, structure.unflatten(velocity), state.scale)
+        return structure.unflatten(leaves), state, norm, clipped

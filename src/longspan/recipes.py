@@ -1,0 +1,108 @@
+"""The paper's names for ways of training, as settings: `nade:sgd+crm`, on which data, means which values.
+
+A recipe is `sgd` and any of the letters C (clip), L (leaky units), R (rectifiers with L1), M (Nesterov momentum); in
+front may stand an output model, else the data set's usual one is taken. What a letter changes is said once below;
+what an output model or a data set wants on top of that is said for each.
+"""
+
+import difflib
+import tomllib
+import typing
+from pathlib import Path
+from typing import NamedTuple
+
+from longspan.config import FIELDS, OutputName, TrainConfig
+from longspan.data import TargetKind, target_kind
+from longspan.errors import InputError
+
+LETTERS = {
+    "c": {"clip": 15.0},
+    "l": {"leaky_share": 0.5},
+    "r": {"activation": "rectifier", "l1": 1e-5},
+    "m": {"momentum": 0.9, "learning_rate": 0.005},
+}
+
+PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
+
+MUSIC = {"output": "bernoulli"}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
+CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
+
+TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters": CHARACTERS}
+
+# What one recipe on one data set wants on top of that, found by search on its validation split.
+TUNED: dict[tuple[str, str], dict] = {
+    ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
+    ("sgd+c", "nottingham"): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+}
+
+
+class Recipe(NamedTuple):
+    """A recipe taken apart; `output` is None where the data set decides."""
+
+    output: str | None
+    letters: frozenset[str]
+
+    def __str__(self) -> str:
+        letters = "".join(letter for letter in LETTERS if letter in self.letters)
+        prefix = f"{self.output}:" if self.output else ""
+        return prefix + "sgd" + (f"+{letters}" if letters else "")
+
+
+def parse(recipe: str) -> Recipe:
+    """The output model and the letters that a recipe names.
+
+    Example:
+        >>> str(parse("NADE:sgd+mrc"))
+        'nade:sgd+crm'
+    """
+    output, colon, method = recipe.lower().rpartition(":")
+    name, plus, letters = method.partition("+")
+    known_output = output in typing.get_args(OutputName) if colon else True
+    known_letters = set(letters) <= set(LETTERS) and len(set(letters)) == len(letters) and bool(letters) == bool(plus)
+    if name != "sgd" or not known_output or not known_letters:
+        known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm"]
+        hint = difflib.get_close_matches(recipe, known, n=1)
+        raise InputError(
+            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, with one of "
+            f"{', '.join(f'{output}:' for output in typing.get_args(OutputName))} in front or none"
+            + (f"; did you mean {hint[0]}?" if hint else "")
+        )
+    return Recipe(output or None, frozenset(letters))
+
+
+def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
+    """The shipped settings of a recipe for a data set.
+
+    Args:
+        recipe: such as `nade:sgd+crm`.
+        data: name of the data set; it matters where a recipe was tuned for it.
+        targets: what is predicted there; found by the name where it is not given.
+
+    Example:
+        >>> settings("nade:sgd+clr", "jsb").activation
+        'rectifier'
+    """
+    output, letters = parse(recipe)
+    values = {**PLAIN, **TARGETS[targets or target_kind(data)]}
+    # The usual output is not part of the name, so that naming it changes nothing.
+    canonical = str(Recipe(None if output == values["output"] else output, letters))
+    values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
+    for letter in LETTERS:
+        if letter in letters:
+            values |= LETTERS[letter]
+    return TrainConfig(**values | TUNED.get((canonical, data), {}))
+
+
+def read_toml(path: Path) -> dict:
+    """The settings of a TOML file, such as `hidden_size = 200`; unknown names are refused."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; expected a TOML file of settings") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML ({error}); expected lines such as `hidden_size = 200`") from error
+    unknown = sorted(set(values) - FIELDS)
+    if unknown:
+        raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(FIELDS))}")
+    return values

@@ -1,0 +1,199 @@
+"""The training loop, to be read from top to bottom: blocks of chunks, a validation after each epoch, checkpoints.
+
+Everything that decides the next update is in `TrainingState`, and a checkpoint is exactly that, so a run killed at
+any moment goes on to the same bytes. What a person sees of it is left to listeners.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
+from longspan.evaluation import SplitEvaluator
+from longspan.models.parameters import split_constants, to_named
+from longspan.models.sequence import SequenceModel
+from longspan.optim.first_order import FirstOrder, Info
+from longspan.training import checkpoints
+from longspan.training.objective import Context
+from longspan.training.runs import Run
+from longspan.training.schedule import Decision, decide
+from longspan.training.setup import clip_threshold, first_carry, initial_model, make_optimizer
+from longspan.training.source import ChunkSource, base_rates
+from longspan.training.state import Progress, TrainingState
+
+ADVICE = "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)"
+
+LAST_EPOCH = "reached {} epochs"
+
+
+class Listener(Protocol):
+    """Whoever shows a run to a person."""
+
+    def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None:
+        """A block of `count` chunks is done, of an epoch of `total`."""
+
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        """An epoch is done and validated; `seconds` since this process began to train."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended, why, and the weights with the best validation score."""
+
+    status: Literal["done", "interrupted", "diverged"]
+    reason: str
+    model: SequenceModel
+
+
+class Diverged(Exception):
+    """The loss, its gradient or the validation score was not finite."""
+
+
+def train(
+    run: Run,
+    data: MusicData | TextData,
+    *,
+    listeners: Sequence[Listener] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+    checkpoint_seconds: float = 60.0,
+) -> Outcome:
+    """Train a run from where its folder stands, to its end or until `interrupted()`.
+
+    Args:
+        run: the folder; its config decides everything.
+        data: the data set the config names.
+        listeners: told of every block and every epoch.
+        interrupted: asked after every block whether to save and stop.
+        checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
+    """
+    config = run.config
+    model = initial_model(config, run.data, base_rates(data))
+    params, constants = split_constants(model)
+    context = Context(constants, jax.random.key(config.seed))
+    source = ChunkSource(config, data)
+    valid = SplitEvaluator(data, "valid")
+    state, optimizer = _fresh_or_resumed(run, model, params, source, context)
+
+    def outcome(status: Literal["done", "interrupted", "diverged"], reason: str) -> Outcome:
+        run.set_status(status, reason)
+        return Outcome(status, reason, eqx.combine(state.best, constants))
+
+    run.set_status("running")
+    began = saved = time.monotonic()
+    try:
+        while state.progress.stop is None:
+            chunks = source.epoch(state.progress.epoch)
+            total = len(chunks.lengths)
+            while state.progress.position < total:
+                block, count = source.block(chunks, state.progress.position)
+                state.params, state.optimizer, state.carry, info = optimizer.advance(
+                    state.params, state.optimizer, state.carry, block, count, context
+                )
+                _refuse_non_finite(info, count, state.progress)
+                state.progress = state.progress.after(info, block, count)
+                for listener in listeners:
+                    listener.on_block(state.progress, info, count, total)
+                if interrupted():
+                    _save(run, state)
+                    return outcome("interrupted", "asked to stop")
+                if time.monotonic() - saved > checkpoint_seconds:
+                    _save(run, state)
+                    saved = time.monotonic()
+
+            score = valid.log_likelihood(eqx.combine(state.params, constants))
+            record = _finish_epoch(run, state, optimizer, score, constants)
+            _save(run, state)
+            saved = time.monotonic()
+            run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
+            for listener in listeners:
+                listener.on_epoch(record, saved - began)
+    except Diverged as error:
+        return outcome("diverged", str(error))
+    return outcome("done", state.progress.stop)
+
+
+def _fresh_or_resumed(
+    run: Run, model: SequenceModel, params: SequenceModel, source: ChunkSource, context: Context
+) -> tuple[TrainingState, FirstOrder]:
+    carry = first_carry(model, run.config)
+    newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
+    if newest is None:
+        progress = Progress(clip_threshold(run.config, params, carry, source, context))
+    else:
+        progress = newest.progress
+        checkpoints.discard_newer(run.path / "checkpoints", progress.step)
+    run.truncate_metrics(progress.metrics_size)
+    optimizer = make_optimizer(run.config, progress.threshold)
+    best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
+    state = TrainingState(params, optimizer.init(params), carry, best, progress)
+    if newest is not None:
+        state = state.with_arrays(newest.arrays)
+    if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
+        # A run that ended at its last epoch and has since been allowed more goes on.
+        state.progress = msgspec.structs.replace(progress, stop=None)
+    return state, optimizer
+
+
+def _finish_epoch(run: Run, state: TrainingState, optimizer: FirstOrder, score: float, constants) -> dict:
+    """Judge the epoch, keep or restore weights, and write what it came to."""
+    progress, config = state.progress, run.config
+    if not math.isfinite(score):
+        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}; {ADVICE}")
+    decision = decide(progress.schedule, score, progress.epoch + 1, config)
+    record = {
+        "epoch": progress.epoch + 1,
+        "step": progress.step,
+        "train_log_likelihood": -progress.loss_sum / progress.steps_sum,
+        "valid_log_likelihood": score,
+        "best": decision.is_best,
+        "gradient_norm": progress.norm_sum / progress.position,
+        "clipped": progress.clipped / progress.position,
+        "learning_rate": config.learning_rate * progress.schedule.scale,
+    }
+    _carry_out(decision, state, optimizer)
+    if decision.is_best:
+        run.write_model(to_named(eqx.combine(state.best, constants)))
+    stop = decision.stop
+    if stop is None and progress.epoch + 1 >= config.max_epochs:
+        stop = LAST_EPOCH.format(config.max_epochs)
+    state.progress = Progress(
+        threshold=progress.threshold,
+        epoch=progress.epoch + 1,
+        step=progress.step,
+        schedule=decision.schedule,
+        metrics_size=run.append_metrics(record),
+        stop=stop,
+    )
+    return record
+
+
+def _carry_out(decision: Decision, state: TrainingState, optimizer: FirstOrder) -> None:
+    if decision.is_best:
+        state.best = jax.tree.map(jnp.copy, state.params)
+    state.optimizer = optimizer.rescaled(state.optimizer, decision.schedule.scale)
+    if decision.restore_best:
+        state.params = jax.tree.map(jnp.copy, state.best)
+        state.optimizer = optimizer.restarted(state.optimizer)
+
+
+def _refuse_non_finite(info: Info, count: int, progress: Progress) -> None:
+    finite = np.isfinite(info.loss[:count]) & np.isfinite(info.norm[:count])
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise Diverged(
+            f"update {progress.step + first + 1} (epoch {progress.epoch + 1}): loss {float(info.loss[first]):g}, "
+            f"gradient norm {float(info.norm[first]):g}; {ADVICE}"
+        )
+
+
+def _save(run: Run, state: TrainingState) -> None:
+    checkpoints.write(run.path / "checkpoints", state.progress.step, state.arrays(), state.progress)

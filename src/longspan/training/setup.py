@@ -1,0 +1,67 @@
+"""What a config and a data set turn into before the first update: a model, an optimizer, a clip threshold."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longspan.config import TrainConfig
+from longspan.models.parameters import from_named
+from longspan.models.sequence import SequenceModel, build
+from longspan.optim.first_order import FirstOrder
+from longspan.optim.nesterov import inverse_decay, ramp
+from longspan.training.objective import Carry, Context, Objective
+from longspan.training.runs import DataRecord, Run
+from longspan.training.source import ChunkSource
+from longspan.training.state import total
+
+
+def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> SequenceModel:
+    """The model a run starts from: a pure function of its config and how often each target occurs."""
+    return build(config, data.size, rates, key=jax.random.key(config.seed))
+
+
+def trained_model(run: Run) -> SequenceModel:
+    """The best weights of a run, without its data."""
+    like = jax.eval_shape(lambda: initial_model(run.config, run.data, np.full(run.data.size, 0.5)))
+    return from_named(like, run.read_model())
+
+
+def first_carry(model: SequenceModel, config: TrainConfig) -> Carry:
+    """What the first chunk of a run is handed."""
+    return Carry(model.start(config.lanes), jnp.zeros((), jnp.int32))
+
+
+def make_optimizer(config: TrainConfig, threshold: float | None) -> FirstOrder:
+    """The first-order optimizer a config describes."""
+    rate = config.learning_rate
+    if config.learning_rate_schedule == "inverse":
+        rate = inverse_decay(config.learning_rate, config.decay_steps)
+    momentum = ramp(config.momentum) if config.momentum_schedule == "ramp" else config.momentum
+    return FirstOrder(Objective.of(config), rate, momentum, math.inf if threshold is None else threshold)
+
+
+def clip_threshold(
+    config: TrainConfig, params: SequenceModel, carry: Carry, source: ChunkSource, context: Context
+) -> float | None:
+    """The gradient norm to clip to, None for no clipping."""
+    if config.clip == "none":
+        return None
+    if config.clip == "auto":
+        return average_norm(params, carry, source, context)
+    return float(config.clip)
+
+
+def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, context: Context) -> float:
+    """Mean gradient norm over one pass of the data at fixed weights: the paper's rule for the threshold."""
+    observer = FirstOrder(Objective.of(source.config), learning_rate=0.0)
+    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
+    state = observer.init(params)
+    chunks = source.epoch(0)
+    norms = 0.0
+    for position in range(0, len(chunks.lengths), source.config.block):
+        block, count = source.block(chunks, position)
+        params, state, carry, info = observer.advance(params, state, carry, block, count, context)
+        norms += total(info.norm[:count])
+    return norms / len(chunks.lengths)

@@ -1,0 +1,71 @@
+"""All that decides what a run does next: arrays, and the numbers beside them. A checkpoint is exactly this."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from longspan.data.sequences import Chunks
+from longspan.models.parameters import from_named, to_named
+from longspan.models.sequence import SequenceModel
+from longspan.optim.first_order import FirstOrderState, Info
+from longspan.training.objective import Carry
+from longspan.training.schedule import Schedule
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The numbers beside the arrays of a checkpoint."""
+
+    threshold: float | None
+    """Gradient norm that is clipped to, None for no clipping; what `auto` came out as."""
+    epoch: int = 0
+    position: int = 0
+    """Chunks done in this epoch."""
+    step: int = 0
+    loss_sum: float = 0.0
+    steps_sum: int = 0
+    norm_sum: float = 0.0
+    clipped: int = 0
+    schedule: Schedule = Schedule()
+    metrics_size: int = 0
+    stop: str | None = None
+
+    def after(self, info: Info, chunks: Chunks, count: int) -> "Progress":
+        """Progress after a block of `count` chunks."""
+        return msgspec.structs.replace(
+            self,
+            position=self.position + count,
+            step=self.step + count,
+            loss_sum=self.loss_sum + total(info.observed[:count]),
+            steps_sum=self.steps_sum + int(chunks.mask[:count].sum()),
+            norm_sum=self.norm_sum + total(info.norm[:count]),
+            clipped=self.clipped + int(info.clipped[:count].sum()),
+        )
+
+
+@dataclass
+class TrainingState:
+    """All that decides what happens next."""
+
+    params: SequenceModel
+    optimizer: FirstOrderState
+    carry: Carry
+    best: SequenceModel
+    progress: Progress
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array by name, for a checkpoint."""
+        return to_named(self._tree())
+
+    def with_arrays(self, arrays: dict[str, np.ndarray]) -> "TrainingState":
+        """The state with the arrays of a checkpoint."""
+        return TrainingState(**from_named(self._tree(), arrays), progress=self.progress)
+
+    def _tree(self) -> dict[str, Any]:
+        return {"params": self.params, "optimizer": self.optimizer, "carry": self.carry, "best": self.best}
+
+
+def total(values) -> float:
+    """Sum in double precision, so that it does not depend on how a block was cut."""
+    return float(np.asarray(values, np.float64).sum())

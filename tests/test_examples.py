@@ -1,0 +1,29 @@
+"""The examples run as they stand and come to what they promise."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mido
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(script: str, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "examples" / script), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_music_is_continued(tmp_path):
+    said = run("sample_music.py", str(tmp_path))
+    assert int(said.partition("%")[0]) >= 90
+    assert {path.name for path in tmp_path.iterdir()} == {f"cadences.{kind}" for kind in ("mid", "wav", "png", "svg")}
+    assert mido.MidiFile(tmp_path / "cadences.mid").length > 60 / 90 * 31
+
+
+def test_a_sentence_is_finished():
+    continued = run("sample_text.py").strip().split("\n\n")
+    assert len(continued) == 3
+    assert all(text.startswith("the cat never finds the mouse\nmy neighbour ") for text in continued)
