@@ -189,6 +189,7 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
       for (long j = 0; j < columns; ++j) c[i * c_row + j] = base.data ? base.data[i * base.row + j] : 0.0f;
     }
   }
+  if (rows == 0) return;
   for (long j = 0; j < columns; j += kColumnBlock) {
     const long width = std::min(kColumnBlock, columns - j);
     for (long k = 0; k < depth; k += kDepthBlock) {

@@ -35,6 +35,7 @@ struct Affine {
 void affine(const Affine&, const float* x, const float* weights, const float* bias_or_null, float* y);
 void affine_input_cotangent(const Affine&, const float* weights, const float* y, float* x);
 void affine_weight_cotangent(const Affine&, const float* x, const float* y, float* weights, float* bias_or_null);
+void outer(const Affine&, const float* x, const float* y, float* weights, bool add);  // weights (+)= x^T y
 void sum_of_rows(long rows, long columns, const float* y, float* sum);
 
 using Rows = Affine;

@@ -9,6 +9,7 @@
 #include "bytes.h"
 #include "gemm.h"
 #include "kernels.h"
+#include "threads.h"
 
 namespace longspan {
 namespace {
@@ -239,15 +240,22 @@ void start_logits(const Nade& n, const float* visible_bias, float* logits) {
   std::memset(logits + n.rows * n.keys, 0, (n.all_rows - n.rows) * n.keys * sizeof(float));
 }
 
+long parts_of(const Nade& n) { return parts_for(n.rows * n.keys * n.hidden); }
+
+// body(part, block, its first frame) for all frames, the parts on as many threads.
 template <class Body>
 void for_each_block(const Nade& n, const uint8_t* targets, Body body) {
-  const long blocks = (n.rows + kFrames - 1) / kFrames;
-  for (long b = 0; b < blocks; ++b) {
-    Scratch scratch;
-    const long first = n.rows * b / blocks, last = n.rows * (b + 1) / blocks;
-    Block block(scratch, n, targets, first, last - first);
-    body(block, first);
-  }
+  const long parts = parts_of(n);
+  in_parallel(parts, [&](long part) {
+    const Range frames = part_of(n.rows, parts, part);
+    const long blocks = (frames.size() + kFrames - 1) / kFrames;
+    for (long b = 0; b < blocks; ++b) {
+      Scratch scratch;
+      const Range some = part_of(frames.size(), blocks, b);
+      Block block(scratch, n, targets, frames.begin + some.begin, some.size());
+      body(part, block, frames.begin + some.begin);
+    }
+  });
 }
 
 float* hidden_vectors(Block& block, const Nade& n, const NadeParameters& p, long first) {
@@ -265,7 +273,7 @@ void nade_logits(const Nade& n, const NadeParameters& p, const uint8_t* targets,
   Scratch scratch;
   const float* panels = pack_panels(scratch, n, p.readout);
   start_logits(n, p.visible_bias, logits);
-  for_each_block(n, targets, [&](Block& block, long first) {
+  for_each_block(n, targets, [&](long, Block& block, long first) {
     block.add_logits(hidden_vectors(block, n, p, first), panels, logits + first * n.keys);
   });
 }
@@ -275,7 +283,7 @@ void nade_tangent(const Nade& n, const NadeParameters& p, const uint8_t* targets
   Scratch scratch;
   const float *panels = pack_panels(scratch, n, p.readout), *tangent_panels = pack_panels(scratch, n, d.readout);
   start_logits(n, d.visible_bias, logits);
-  for_each_block(n, targets, [&](Block& block, long first) {
+  for_each_block(n, targets, [&](long, Block& block, long first) {
     const float* hidden = hidden_vectors(block, n, p, first);
     float* tangent = block.take_rows();
     block.preactivations(d.hidden_bias + first * n.hidden, d.weights, [&](long at, Vector sum) {
@@ -290,21 +298,25 @@ void nade_tangent(const Nade& n, const NadeParameters& p, const uint8_t* targets
 void nade_adjoint(const Nade& n, const NadeParameters& p, const uint8_t* targets, const float* cotangent,
                   const NadeCotangents& c) {
   Scratch scratch;
-  const long size = round_up(n.keys, kKeysAtOnce) * n.row();
-  float *readout = scratch.take(size), *readout_cotangent = scratch.take(size);
+  const long size = round_up(n.keys, kKeysAtOnce) * n.row(), parts = parts_of(n);
+  float* readout = scratch.take(size);
   std::memset(readout, 0, size * sizeof(float));
-  std::memset(readout_cotangent, 0, size * sizeof(float));
   transpose(p.readout, n.hidden, n.keys, n.keys, readout, n.row());
-  std::memset(c.weights, 0, n.keys * n.hidden * sizeof(float));
-  std::memset(c.hidden_bias + n.rows * n.hidden, 0, (n.all_rows - n.rows) * n.hidden * sizeof(float));
-  for_each_block(n, targets, [&](Block& block, long first) {
+  // Every part adds up its own cotangents of what all frames share.
+  float *readouts = scratch.take(parts * size), *weights = scratch.take(parts * n.keys * n.hidden);
+  std::memset(readouts, 0, parts * size * sizeof(float));
+  std::memset(weights, 0, parts * n.keys * n.hidden * sizeof(float));
+  for_each_block(n, targets, [&](long part, Block& block, long first) {
     const float* hidden = hidden_vectors(block, n, p, first);
     float* errors = block.take_rows();
     block.run_errors(cotangent + first * n.keys, readout, errors);
-    block.add_readout(cotangent + first * n.keys, hidden, readout_cotangent);
-    block.finish_errors(hidden, errors, c.hidden_bias + first * n.hidden, c.weights);
+    block.add_readout(cotangent + first * n.keys, hidden, readouts + part * size);
+    block.finish_errors(hidden, errors, c.hidden_bias + first * n.hidden, weights + part * n.keys * n.hidden);
   });
-  transpose(readout_cotangent, n.keys, n.hidden, n.row(), c.readout, n.keys);
+  sum_of_rows(parts, n.keys * n.hidden, weights, c.weights);
+  sum_of_rows(parts, size, readouts, readouts);
+  transpose(readouts, n.keys, n.hidden, n.row(), c.readout, n.keys);
+  std::memset(c.hidden_bias + n.rows * n.hidden, 0, (n.all_rows - n.rows) * n.hidden * sizeof(float));
 }
 
 }  // namespace longspan
