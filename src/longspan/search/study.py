@@ -182,6 +182,7 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
 def open_study(url: str, name: str) -> Study:
     """A study that is already in the storage."""
     optuna = storage.import_optuna()
+    storage.check_exists(url)
     probe = storage.open_storage(url, 30, 120)
     try:
         definition = _definition_of(optuna.load_study(storage=probe, study_name=name))
