@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -135,6 +137,15 @@ def test_a_users_own_space(tmp_path):
     assert config.clip == "auto"
     assert 10 <= config.hidden_size <= 20
     assert 1e-3 <= config.learning_rate <= 1
+
+
+def test_the_space_among_the_examples_and_in_the_docs():
+    root = Path(__file__).parent.parent
+    base = recipes.settings("sgd+clrm", "jsb")
+    example = read_space(root / "examples" / "space.toml", base)
+    assert slot_config(base, parse_space(example, base), 1).clip == 5.0
+    documented = (root / "docs" / "search.md").read_text().split("```toml")[1].split("```")[0]
+    assert tomllib.loads(documented).items() <= example.items()
 
 
 BAD_SPACES = {

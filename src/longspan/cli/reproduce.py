@@ -132,7 +132,7 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purpose = f"{task.slots} slots" if task.kind == "search" else f"{task.slots} more seeds of the winner"
+        purpose = f"search, {task.slots} slots" if task.kind == "search" else f"other seeds of the winner, {task.slots}"
         self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}")
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet)).refresh
 
@@ -162,6 +162,7 @@ def _render(options: ReproduceOptions) -> int:
         print_json({"page": str(options.page), **counts})
     else:
         sys.stdout.write(
-            f"{counts['cells']} cells have a result, {counts['reaching_the_paper']} reach the paper; {options.page}\n"
+            f"Cells with a result: {counts['cells']}, of which at or better than the paper: "
+            f"{counts['reaching_the_paper']}. See {options.page}\n"
         )
     return cli.DONE

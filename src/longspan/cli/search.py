@@ -76,6 +76,11 @@ def run(arguments: list[str]) -> int:
     url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)
     study = create_or_continue(url, definition, searching.trials)
     pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.checkpoint_seconds)
+    if not searching.json:
+        shown = storage.hide_password(url)
+        sys.stdout.write(
+            f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n"
+        )
     with StudyDisplay(study, quiet=searching.json) as display, first_interrupt() as interrupted:
         outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
     if outcome == "interrupted":
