@@ -7,23 +7,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from longspan.config import TrainConfig
+import longspan
 from longspan.data import MusicData
-from longspan.sampling.generate import generate
 from longspan.sampling.notes import to_score
 from longspan.sampling.render import render_music
-from longspan.training.loop import train
-from longspan.training.runs import DataRecord, Run
 
 CHORDS = [(48, 64, 67, 72), (45, 60, 64, 69), (41, 60, 65, 69), (38, 62, 65, 69), (43, 62, 67, 71), (43, 59, 65, 74)]
-
-
-class Quiet:
-    def on_block(self, *_): ...
-    def on_epoch(self, *_): ...
 
 
 def cadences(first: int) -> np.ndarray:
@@ -37,12 +28,12 @@ def cadences(first: int) -> np.ndarray:
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 songs = [cadences(first) for first in range(6)]
 data = MusicData("cadences", {"train": songs * 4, "valid": songs, "test": songs}, frames_per_beat=2)
-config = TrainConfig(hidden_size=40, learning_rate=0.3, momentum=0.9, clip=1.0, max_epochs=15)
+settings = {"hidden_size": 40, "learning_rate": 0.3, "clip": 1.0, "max_epochs": 15}
 with tempfile.TemporaryDirectory() as path:
-    model = train(Run.create(Path(path), config, DataRecord.of(data), {}), data, listener=Quiet()).model
+    trained = longspan.train("sgd+cm", data, run_dir=Path(path, "run"), **settings)
 
 prime = songs[2][:13]
-[sample] = generate(model, length=51, num=1, key=jax.random.key(0), prime=prime)
+[sample] = trained.sample(51, prime=prime)
 score = to_score(np.concatenate([prime, sample]), frames_per_beat=2, prime_frames=len(prime))
 for ending in (".mid", ".wav", ".png", ".svg"):
     (folder / f"cadences{ending}").write_bytes(render_music(score, ending, tempo=90))

@@ -41,4 +41,4 @@ def tiny_text(length: int = 400, seed: int = 0) -> TextData:
 
 def tiny_config(recipe: str = "sgd+clrm", **changes) -> TrainConfig:
     """A recipe cut down to run in a moment."""
-    return dataclasses.replace(recipes.settings(recipe, "tiny"), **{**TINY, **changes})
+    return dataclasses.replace(recipes.settings(recipe, "tiny", "frames"), **{**TINY, **changes})

@@ -115,6 +115,14 @@ def test_several_samples_are_numbered_and_the_first_is_the_single_one(music, cap
     assert Path("single.mid").read_bytes() == Path("a-01.mid").read_bytes() != Path("a-02.mid").read_bytes()
 
 
+def test_re_attacking_strikes_every_frame(music, capsys):
+    answer(capsys, music, "-o", "held.mid", "--length", 6)
+    answer(capsys, music, "-o", "struck.mid", "--length", 6, "--re-attack")
+    np.testing.assert_array_equal(roll_from("struck.mid"), roll_from("held.mid"))
+    held, struck = len(read_notes(Path("held.mid")).notes), len(read_notes(Path("struck.mid")).notes)
+    assert struck == roll_from("held.mid").sum() > held
+
+
 def test_text_goes_to_the_terminal(words, capsys):
     assert cli.run(["sample", words, "--length", "30", "--seed", "3"]) == cli.DONE
     text = capsys.readouterr().out

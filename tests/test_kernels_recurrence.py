@@ -159,6 +159,22 @@ def test_activations_are_accurate_everywhere(path):  # noqa: F811
         np.testing.assert_allclose(hidden[0, :, 0], want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 1, 37, 5), (4, 3, 12, 4), (3, 3, 5, 0)], ids=str)
+def test_products_with_the_states_before_each_step(path, shape):  # noqa: F811
+    case = make(*shape)
+    hidden, _ = loop(case, "tanh")
+    length, resets = case["length"], case["resets"]
+    before = np.concatenate([case["first"][None], hidden[:-1]]) * ~resets[..., None]
+    hidden[length:] = np.nan
+    first, states, weights, cotangent = floats(case["first"], hidden, case["recurrent"], case["tangent"])
+    got = recurrence.previous_product(first, states, resets, length, weights)
+    np.testing.assert_allclose(got[:length], before[:length] @ case["recurrent"], rtol=1e-5, atol=1e-5)
+    assert not np.any(got[length:])
+    got = recurrence.previous_outer(first, states, resets, length, cotangent)
+    want = np.einsum("tbi,tbo->io", before[:length], case["tangent"][:length])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_length_beyond_the_chunk_means_all_of_it(path):  # noqa: F811
     case = make(3, 2, 5, 3)
     full = run_forward(case, "tanh")

@@ -181,7 +181,7 @@ def test_temperature_zero_takes_each_key_that_is_likelier_on():
 
 
 def test_a_frame_is_predicted_only_from_frames_before_it():
-    config = recipes.settings("nade:sgd+crm", "jsb")
+    config = recipes.settings("nade:sgd+crm", "jsb", "frames")
     model = build(config, 88, np.full(88, 0.05), key=jax.random.key(0))
     rng = np.random.default_rng(0)
     targets = (rng.random((6, 1, 88)) < 0.05).astype(np.uint8)
@@ -204,7 +204,7 @@ def test_a_frame_is_predicted_only_from_frames_before_it():
 
 def test_a_fresh_model_predicts_the_base_rates_when_its_weights_are_small():
     rates = np.linspace(0.01, 0.4, 88)
-    config = recipes.settings("nade:sgd", "jsb")
+    config = recipes.settings("nade:sgd", "jsb", "frames")
     output = build(dataclasses.replace(config, output_scale=0.0), 88, rates, key=jax.random.key(0)).output
     logits = output.logits(jnp.ones((1, 1, config.hidden_size)), jnp.ones((1, 1, 88), jnp.uint8), 1)
     np.testing.assert_allclose(jax.nn.sigmoid(logits)[0, 0], rates, rtol=1e-5)
@@ -212,4 +212,4 @@ def test_a_fresh_model_predicts_the_base_rates_when_its_weights_are_small():
 
 def test_nade_is_refused_for_text():
     with pytest.raises(InputError, match="expected softmax"):
-        check_output(recipes.settings("nade:sgd", "ptb-chars"), "text")
+        check_output(recipes.settings("nade:sgd", "ptb-chars", "characters"), "text")

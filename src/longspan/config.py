@@ -11,9 +11,9 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "softmax", "nade"]
+OutputName = Literal["bernoulli", "nade", "softmax", "factored"]
 
-OUTPUTS_FOR = {"music": ("bernoulli", "nade"), "text": ("softmax",)}
+OUTPUTS_FOR = {"music": ("bernoulli", "nade"), "text": ("softmax", "factored")}
 """Outputs that predict each kind of data."""
 
 
@@ -30,9 +30,13 @@ class TrainConfig:
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade) or symbol (softmax) given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade) or symbol (softmax, factored) given the hidden state."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
+    classes: int = 30
+    """factored: number of word classes."""
+    class_rule: Literal["frequency", "square-root"] = "frequency"
+    """factored: classes of equal total frequency, or of equal total square root of it, which are more even in size."""
     hidden_size: int = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
@@ -128,6 +132,7 @@ RULES = (
     Rule("seed", 0, 2**32 - 1),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
+    Rule("classes", 1, 1_000_000),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),
     Rule("leak_high", 0, 1, open_high=True),
@@ -158,6 +163,9 @@ def check_output(config: TrainConfig, kind: str) -> None:
         )
 
 
+FIELDS = frozenset(field.name for field in dataclasses.fields(TrainConfig))
+
+
 def as_dict(config: TrainConfig) -> dict:
     """The config as plain values, ready for JSON or TOML."""
     return dataclasses.asdict(config)
@@ -165,8 +173,7 @@ def as_dict(config: TrainConfig) -> dict:
 
 def from_dict(values: dict) -> TrainConfig:
     """The config of `as_dict`; unknown names are refused rather than ignored."""
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    unknown = sorted(set(values) - known)
+    unknown = sorted(set(values) - FIELDS)
     if unknown:
-        raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(known))}")
+        raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(FIELDS))}")
     return TrainConfig(**values)

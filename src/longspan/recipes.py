@@ -5,14 +5,14 @@ front may stand an output model, else the data set's usual one is taken. What a 
 what an output model or a data set wants on top of that is said for each.
 """
 
-import dataclasses
 import difflib
 import tomllib
 import typing
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.config import OutputName, TrainConfig
+from longspan.config import FIELDS, OutputName, TrainConfig
+from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
 
 LETTERS = {
@@ -25,10 +25,10 @@ LETTERS = {
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 
 MUSIC = {"output": "bernoulli"}
-WORDS = {"output": "softmax", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
-DATA_SETS = {"ptb-words": WORDS, "ptb-chars": CHARACTERS}
+TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters": CHARACTERS}
 
 # What one recipe on one data set wants on top of that, found by search on its validation split.
 TUNED: dict[tuple[str, str], dict] = {
@@ -71,15 +71,20 @@ def parse(recipe: str) -> Recipe:
     return Recipe(output or None, frozenset(letters))
 
 
-def settings(recipe: str, data: str) -> TrainConfig:
+def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
+
+    Args:
+        recipe: such as `nade:sgd+crm`.
+        data: name of the data set; it matters where a recipe was tuned for it.
+        targets: what is predicted there; found by the name where it is not given.
 
     Example:
         >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
     output, letters = parse(recipe)
-    values = {**PLAIN, **data_settings(data)}
+    values = {**PLAIN, **TARGETS[targets or target_kind(data)]}
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
@@ -89,27 +94,15 @@ def settings(recipe: str, data: str) -> TrainConfig:
     return TrainConfig(**values | TUNED.get((canonical, data), {}))
 
 
-def data_settings(data: str) -> dict:
-    """What a data set wants whatever the recipe; a user's own file is told by how its name is written."""
-    if data in DATA_SETS:
-        return DATA_SETS[data]
-    if data.startswith("words:"):
-        return WORDS
-    if data.startswith("chars:") or data.lower().endswith(".txt"):
-        return CHARACTERS
-    return MUSIC
-
-
-def read_toml(path: Path, config: TrainConfig) -> TrainConfig:
-    """The config with the settings of a TOML file on top."""
+def read_toml(path: Path) -> dict:
+    """The settings of a TOML file, such as `hidden_size = 200`; unknown names are refused."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; expected a TOML file of settings") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML ({error}); expected lines such as `hidden_size = 200`") from error
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    unknown = sorted(set(values) - known)
+    unknown = sorted(set(values) - FIELDS)
     if unknown:
-        raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(known))}")
-    return dataclasses.replace(config, **values)
+        raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(FIELDS))}")
+    return values

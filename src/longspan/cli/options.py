@@ -10,6 +10,7 @@ import tyro
 
 from longspan import recipes
 from longspan.config import TrainConfig
+from longspan.data import target_kind
 from longspan.errors import InputError
 
 DEFAULT_RECIPE = "sgd+c"
@@ -50,10 +51,21 @@ def parse_train(arguments: list[str]) -> TrainOptions:
     """Read recipe and data set first, since they decide the defaults of everything else."""
     arguments = list(arguments)
     recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
-    config = recipes.settings(recipe, find_flag(arguments, "--data") or DEFAULT_DATA)
-    if toml := find_flag(arguments, "--toml"):
-        config = recipes.read_toml(Path(toml), config)
+    config, _ = configure(recipe, arguments)
     return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+
+
+def configure(recipe: str, arguments: list[str]) -> tuple[TrainConfig, set[str]]:
+    """The config before flags: the recipe for the data set, then the TOML file; and the settings that file names."""
+    toml = find_flag(arguments, "--toml")
+    changes = recipes.read_toml(Path(toml)) if toml else {}
+    data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
+    targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
+    return dataclasses.replace(recipes.settings(recipe, data, targets), **changes), set(changes)
+
+
+def _folder(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def parse(options: type, arguments: list[str], prog: str, default=None):

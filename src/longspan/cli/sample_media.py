@@ -74,7 +74,7 @@ class Music(Medium):
                 "--prime-shift 0 leaves it where it is"
             )
         if beyond:
-            self.remarks.append(f"{beyond} notes of the prime lie beyond the model's keyboard and were left out")
+            self.remarks.append(f"notes of the prime left out because they lie beyond the model's keyboard: {beyond}")
         return moved_by
 
     def finish(self, sample: np.ndarray) -> Score:

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 import tyro
 
-from longspan import cli, recipes
+from longspan import cli
 from longspan.cli.loading import load_data
-from longspan.cli.options import DEFAULT_DATA, DEFAULT_RECIPE, find_flag, fixed_settings, parse
+from longspan.cli.options import DEFAULT_RECIPE, configure, fixed_settings, parse
 from longspan.cli.output import print_json
 from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay, show_result
@@ -92,11 +92,8 @@ def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
     """The options, and the settings that were given and so are not searched."""
     arguments = list(arguments)
     recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
-    config = recipes.settings(recipe, find_flag(arguments, "--data") or DEFAULT_DATA)
-    fixed = fixed_settings(arguments)
-    if toml := find_flag(arguments, "--toml"):
-        before, config = config, recipes.read_toml(Path(toml), config)
-        fixed |= {name for name in vars(config) if getattr(config, name) != getattr(before, name)}
+    config, from_file = configure(recipe, arguments)
+    fixed = fixed_settings(arguments) | from_file
     options = parse(SearchOptions, arguments, "longspan search [RECIPE]", SearchOptions(config))
     for name in ("trials", "workers", "heartbeat_seconds"):
         if getattr(options.searching, name) < 1:

@@ -10,11 +10,11 @@ from longspan.training.runs import DataRecord, Run, next_run_path
 
 def run(arguments: list[str]) -> int:
     options = parse_train(arguments)
-    machine.prepare(options.config.threads)
+    config = options.config
+    content = load_data(config.data, options.data_dir, quiet=options.watching.json)
+    path = options.run_dir or next_run_path(Path("runs"), config)
+    created = Run.create(path, config, DataRecord.of(content), machine.describe(config.threads))
+    machine.prepare(config.threads)
     from longspan.cli import session
 
-    content = load_data(options.config.data, options.data_dir, quiet=options.watching.json)
-    path = options.run_dir or next_run_path(Path("runs"), options.config)
-    environment = machine.describe(options.config.threads)
-    created = Run.create(path, options.config, DataRecord.of(content), environment)
     return session.run_to_end(created, content, options.watching)

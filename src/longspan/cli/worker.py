@@ -10,7 +10,7 @@ import tyro
 
 from longspan import cli
 from longspan.cli import machine
-from longspan.cli.loading import load_data
+from longspan.cli.loading import load_data, refuse_other_data
 from longspan.cli.options import parse
 from longspan.cli.signals import first_interrupt
 from longspan.search import presence, storage
@@ -58,9 +58,8 @@ def _work(study: Study, options: WorkerOptions) -> int:
     from longspan.search.worker import work
 
     base = study.definition.base
-    content = load_data(
-        options.data or base.data, options.data_dir, quiet=options.quiet, expected=study.definition.fingerprint
-    )
+    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet)
+    refuse_other_data(content, study.definition.fingerprint, base.data)
     place = Place(options.study_dir or Path("studies") / study.definition.name, machine.describe(base.threads))
     with first_interrupt() as signalled, presence.present() as name:
         if not options.quiet:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longspan.data.baselines import MusicBaselines, TextBaselines, trivial_baselines
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.library import Entry, catalogue, load
+    from longspan.data.library import Entry, TargetKind, catalogue, load, target_kind, target_of
     from longspan.data.music import MusicData
     from longspan.data.progress import Progress
     from longspan.data.sequences import Chunks, arrange, chunk_order, song_order
@@ -27,6 +27,7 @@ __all__ = [
     "MusicBaselines",
     "MusicData",
     "Progress",
+    "TargetKind",
     "TextBaselines",
     "TextData",
     "arrange",
@@ -36,13 +37,15 @@ __all__ = [
     "load",
     "song_order",
     "summarize",
+    "target_kind",
+    "target_of",
     "trivial_baselines",
 ]
 
 _HOMES = {
     "baselines": ("MusicBaselines", "TextBaselines", "trivial_baselines"),
     "importing": ("ImportReport", "import_path"),
-    "library": ("Entry", "catalogue", "load"),
+    "library": ("Entry", "TargetKind", "catalogue", "load", "target_kind", "target_of"),
     "music": ("MusicData",),
     "progress": ("Progress",),
     "sequences": ("Chunks", "arrange", "chunk_order", "song_order"),

@@ -18,6 +18,7 @@ from longspan.data.storage import data_directory, imported_directory
 from longspan.data.text import TextData, Unit, load_text_file, read_benchmark_text
 from longspan.errors import InputError
 
+TargetKind = Literal["frames", "words", "characters"]
 UNIT_PREFIXES: dict[str, Unit] = {"words": "word", "chars": "character"}
 
 
@@ -64,6 +65,27 @@ def load(name: str, data_dir: Path | str | None = None, *, progress: Progress | 
     if path.suffix.lower() == ".txt" or path.is_file():
         return load_text_file(_existing(name), name)
     raise _unknown(name, data_dir)
+
+
+def target_kind(name: str, data_dir: Path | str | None = None) -> TargetKind:
+    """What the targets of a data set are, found without downloading or converting anything."""
+    if name in BENCHMARKS:
+        return target_of(BENCHMARKS[name].unit)
+    prefix, _, rest = name.partition(":")
+    if prefix in UNIT_PREFIXES and rest:
+        return target_of(UNIT_PREFIXES[prefix])
+    stored = _imported(data_dir).get(name) or (Path(name).expanduser() if name.lower().endswith(".npz") else None)
+    if stored is not None and stored.is_file():
+        return target_of(getattr(read_set(stored, name), "unit", None))
+    path = Path(name).expanduser()
+    return "characters" if path.suffix.lower() == ".txt" or path.is_file() else "frames"
+
+
+def target_of(unit: Unit | None) -> TargetKind:
+    """Frames of music, which have no unit, or the words or characters of a text."""
+    if unit is None:
+        return "frames"
+    return "words" if unit == "word" else "characters"
 
 
 def catalogue(data_dir: Path | str | None = None) -> list[Entry]:

@@ -67,6 +67,9 @@ def call(
         aliases: operand index to result index, for results written over an operand.
     """
     found = find()
+    if found.loaded is None:
+        raise RuntimeError(f"No native kernels for {operation}: {found.reason}")
+    found.loaded.longspan_set_threads(threads())
     target = _register(operation, found.instruction_set)
     return jax.ffi.ffi_call(target, tuple(results), vmap_method="sequential", input_output_aliases=aliases)(
         *operands

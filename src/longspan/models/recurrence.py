@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int
 
-from longspan.kernels import matmul
 from longspan.kernels import recurrence as passes
 from longspan.kernels.linear import linear_map
 
@@ -43,8 +42,8 @@ def _leaky_scan_tangent(activation, primals, tangents):
 
     change = _materialize(drive_tangent, drive)
     if not isinstance(recurrent_tangent, SymbolicZero):
-        before = previous_states(hidden, first, resets)
-        change = change + linear_map(_multiply, _outer, (before, length), (recurrent_tangent,))[0]
+        walked = (first, hidden, resets, length)
+        change = change + linear_map(_previous_product, _previous_outer, walked, (recurrent_tangent,))[0]
     if isinstance(first_tangent, SymbolicZero):
         return hidden, _push(recurrent, leak, gain, resets, length, change)
     # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
@@ -55,12 +54,6 @@ def _leaky_scan_tangent(activation, primals, tangents):
 
 
 leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
-
-
-def previous_states(hidden, first, resets):
-    """The state each step starts from: the one before it, zero where it was reset."""
-    before = jnp.concatenate([first[None], hidden[:-1]])
-    return jnp.where(resets[..., None], 0, before)
 
 
 def _push(recurrent, leak, gain, resets, length, change):
@@ -77,14 +70,14 @@ def _adjoint(residuals, cotangents):
     return [passes.adjoint(recurrent, leak, gain, resets, length, cotangents[0])]
 
 
-def _multiply(residuals, operands):
-    before, length = residuals
-    return [matmul.product(before, operands[0], length)]
+def _previous_product(residuals, operands):
+    first, hidden, resets, length = residuals
+    return [passes.previous_product(first, hidden, resets, length, operands[0])]
 
 
-def _outer(residuals, cotangents):
-    before, length = residuals
-    return [matmul.outer(before, cotangents[0], length)]
+def _previous_outer(residuals, cotangents):
+    first, hidden, resets, length = residuals
+    return [passes.previous_outer(first, hidden, resets, length, cotangents[0])]
 
 
 def _materialize(tangent, primal):

@@ -62,10 +62,11 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
     """All that the model reads before it draws: what precedes a sequence's first step, then the prime."""
     step = jax.eval_shape(lambda: _draw(model, model.cell.initial_state(), jax.random.key(0), 1.0))
-    is_text = step.shape == ()
-    if is_text and end_token is None:
-        raise ValueError("a model of text needs the end token, which precedes the first token")
-    first = jnp.full((1, *step.shape), end_token if is_text else 0, step.dtype)
+    first = jnp.zeros((1, *step.shape), step.dtype)
+    if step.shape == ():
+        if end_token is None:
+            raise ValueError("a model of text needs the end token, which precedes the first token")
+        first = first + end_token
     if prime is None:
         return first
     if np.shape(prime)[1:] != step.shape:

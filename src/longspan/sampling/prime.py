@@ -75,7 +75,8 @@ def read_text_prime(path: Path, vocabulary: TextData) -> TextPrime:
     if _is_midi(path):
         raise InputError(f"{path} is a MIDI file, but this run was trained on text; prime it with a text file")
     text = read_text(path).removesuffix(END)
-    _check_length(path, len(text), "character", MAX_STEPS * 10)
+    # Words are short, so a text this long has too many of them too; it need not be searched for unknown ones.
+    _check_length(path, len(text), "character", 10 * MAX_STEPS)
     unknown = _unknown(text, vocabulary)
     if unknown and UNKNOWN[vocabulary.unit] not in vocabulary.vocabulary:
         raise InputError(f"{path} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")

@@ -6,8 +6,8 @@ for 0.2, and does not say which schedules were tried. Ours: the scales of the in
 Clipping stays as the recipe has it, for the paper fixes the threshold rather than searching it.
 """
 
-from longspan import recipes
 from longspan.config import TrainConfig
+from longspan.data import target_kind
 
 LEAKS = {"leak_low": {"low": 0.02, "high": 0.2}, "leak_high": {"low": 0.02, "high": 0.2}}
 INITIAL_SCALES = {
@@ -31,10 +31,10 @@ CHARACTER_RATES = [0.1, 0.5, 1.5]
 
 def paper_space(config: TrainConfig) -> dict:
     """The paper's space for a recipe on a data set, as a plain dictionary such as a TOML space holds."""
-    usual = recipes.data_settings(config.data)
-    if usual == recipes.WORDS:
+    targets = target_kind(config.data)
+    if targets == "words":
         return {"learning_rate": WORD_RATES} | _units(config) | INITIAL_SCALES
-    if usual == recipes.CHARACTERS:
+    if targets == "characters":
         return {"learning_rate": CHARACTER_RATES} | _units(config) | INITIAL_SCALES
     space = {"hidden_size": {"low": 100, "high": 400}} | _units(config) | INITIAL_SCALES
     if config.output == "nade":

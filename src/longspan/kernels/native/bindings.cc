@@ -50,6 +50,15 @@ ffi::Error linear(Floats recurrent, Floats leak, Flags resets, Length length, Fl
   return ffi::Error::Success();
 }
 
+template <void (*kernel)(const Recurrence&, const float*, const float*, const float*, float*)>
+ffi::Error with_previous(Floats first, Floats hidden, Flags resets, Length length, Floats operand, FloatsOut result) {
+  const FlushDenormals guard;
+  const auto shape = hidden.dimensions();
+  const Recurrence r{shape[0], shape[1], shape[2], bounded(length, shape[0]), nullptr, nullptr, resets.typed_data()};
+  kernel(r, first.typed_data(), hidden.typed_data(), operand.typed_data(), result->typed_data());
+  return ffi::Error::Success();
+}
+
 Affine describe(ffi::Span<const int64_t> rows, Length length, long inputs, long outputs) {
   return {bounded(length, rows[0]) * rows[1], rows[0] * rows[1], inputs, outputs};
 }
@@ -129,6 +138,45 @@ ffi::Error run_loss_gradient(Floats logits, ffi::Buffer<type> targets, Floats we
   return ffi::Error::Success();
 }
 
+using Keys = ffi::Buffer<ffi::U8>;
+
+Nade describe(Floats hidden_bias, Keys targets, Length length) {
+  const auto shape = targets.dimensions();
+  return {bounded(length, shape[0]) * shape[1], shape[0] * shape[1], shape[2], hidden_bias.dimensions()[2]};
+}
+
+ffi::Error run_nade_logits(Floats visible_bias, Floats hidden_bias, Floats weights, Floats readout, Keys targets,
+                           Length length, FloatsOut logits) {
+  const FlushDenormals guard;
+  nade_logits(describe(hidden_bias, targets, length),
+              {visible_bias.typed_data(), hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()},
+              targets.typed_data(), logits->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_nade_tangent(Floats hidden_bias, Floats weights, Floats readout, Keys targets, Length length,
+                            Floats visible_bias_tangent, Floats hidden_bias_tangent, Floats weights_tangent,
+                            Floats readout_tangent, FloatsOut logits) {
+  const FlushDenormals guard;
+  nade_tangent(describe(hidden_bias, targets, length),
+               {nullptr, hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()}, targets.typed_data(),
+               {visible_bias_tangent.typed_data(), hidden_bias_tangent.typed_data(), weights_tangent.typed_data(),
+                readout_tangent.typed_data()},
+               logits->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_nade_adjoint(Floats hidden_bias, Floats weights, Floats readout, Keys targets, Length length,
+                            Floats cotangent, FloatsOut hidden_bias_cotangent, FloatsOut weights_cotangent,
+                            FloatsOut readout_cotangent) {
+  const FlushDenormals guard;
+  nade_adjoint(describe(hidden_bias, targets, length),
+               {nullptr, hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()}, targets.typed_data(),
+               cotangent.typed_data(),
+               {hidden_bias_cotangent->typed_data(), weights_cotangent->typed_data(), readout_cotangent->typed_data()});
+  return ffi::Error::Success();
+}
+
 // Operands: the step's four numbers, then all parameters, all velocities, all gradients. Results: new parameters,
 // new velocities, norm, clipped.
 ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
@@ -157,6 +205,9 @@ LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier>
 LONGSPAN_OPERATION(longspan_recurrence_tangent, linear<recurrence_tangent>);
 LONGSPAN_OPERATION(longspan_recurrence_adjoint, linear<recurrence_adjoint>);
 
+LONGSPAN_OPERATION(longspan_recurrence_product, with_previous<recurrence_product>);
+LONGSPAN_OPERATION(longspan_recurrence_outer, with_previous<recurrence_outer>);
+
 LONGSPAN_OPERATION(longspan_affine, run_affine);
 LONGSPAN_OPERATION(longspan_product, run_product);
 LONGSPAN_OPERATION(longspan_input_cotangent, run_input_cotangent);
@@ -172,6 +223,10 @@ LONGSPAN_OPERATION(longspan_bernoulli_loss, run_loss<ffi::U8, bernoulli_loss>);
 LONGSPAN_OPERATION(longspan_bernoulli_loss_gradient, run_loss_gradient<ffi::U8, bernoulli_loss>);
 LONGSPAN_OPERATION(longspan_softmax_loss, run_loss<ffi::S32, softmax_loss>);
 LONGSPAN_OPERATION(longspan_softmax_loss_gradient, run_loss_gradient<ffi::S32, softmax_loss>);
+
+LONGSPAN_OPERATION(longspan_nade_logits, run_nade_logits);
+LONGSPAN_OPERATION(longspan_nade_tangent, run_nade_tangent);
+LONGSPAN_OPERATION(longspan_nade_adjoint, run_nade_adjoint);
 
 LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
                          ffi::Ffi::Bind().RemainingArgs().RemainingRets());

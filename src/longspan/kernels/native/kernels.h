@@ -20,6 +20,11 @@ struct Recurrence {
 void recurrence_forward(const Recurrence&, Activation, const float* drive, const float* first, float* hidden,
                         float* gain);
 void recurrence_tangent(const Recurrence&, const float* gain, const float* drive_tangent, float* hidden_tangent);
+// What the recurrent weights multiply: previous_t = k_t hidden_{t-1}. Its product with a matrix, and the transpose,
+// the sum of the outer products of previous_t and cotangent_t.
+void recurrence_product(const Recurrence&, const float* first, const float* hidden, const float* weights, float* y);
+void recurrence_outer(const Recurrence&, const float* first, const float* hidden, const float* cotangent,
+                      float* weights);
 void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent);
 
 // Rows of all steps and lanes one after the other; only the first `rows` of them are in use.
@@ -30,6 +35,7 @@ struct Affine {
 void affine(const Affine&, const float* x, const float* weights, const float* bias_or_null, float* y);
 void affine_input_cotangent(const Affine&, const float* weights, const float* y, float* x);
 void affine_weight_cotangent(const Affine&, const float* x, const float* y, float* weights, float* bias_or_null);
+void outer(const Affine&, const float* x, const float* y, float* weights, bool add);  // weights (+)= x^T y
 void sum_of_rows(long rows, long columns, const float* y, float* sum);
 
 using Rows = Affine;
@@ -48,6 +54,25 @@ struct Loss {
 // `gradient_or_null` is the gradient of the weighted loss with respect to the logits.
 void bernoulli_loss(const Loss&, const float* logits, const uint8_t* targets, float* loss, float* gradient_or_null);
 void softmax_loss(const Loss&, const float* logits, const int32_t* targets, float* loss, float* gradient_or_null);
+
+// Frames of all steps and lanes one after the other; only the first `rows` of them are in use.
+struct Nade {
+  long rows, all_rows, keys, hidden;
+  long row() const;  // hidden, padded to whole vectors
+};
+struct NadeParameters {
+  const float *visible_bias, *hidden_bias;  // [all_rows, keys], [all_rows, hidden]
+  const float *weights, *readout;           // [keys, hidden], [hidden, keys]
+};
+struct NadeCotangents {  // the visible bias has that of the logits
+  float *hidden_bias, *weights, *readout;
+};
+
+void nade_logits(const Nade&, const NadeParameters&, const uint8_t* targets, float* logits);
+void nade_tangent(const Nade&, const NadeParameters&, const uint8_t* targets, const NadeParameters& tangents,
+                  float* logits);
+void nade_adjoint(const Nade&, const NadeParameters&, const uint8_t* targets, const float* cotangent,
+                  const NadeCotangents&);
 
 struct Leaf {
   long size;
