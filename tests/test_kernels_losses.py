@@ -60,9 +60,7 @@ def test_value_gradient_and_hessian_product(path, family, shape):  # noqa: F811
     slope = jax.grad(total)
     np.testing.assert_allclose(slope(logits), gradient, rtol=2e-6, atol=1e-6)
     _, product = jax.jvp(slope, (logits,), (direction,))
-    np.testing.assert_allclose(
-        product, np.einsum("...ij,...j->...i", hessian, direction), rtol=1e-5, atol=2e-6
-    )
+    np.testing.assert_allclose(product, np.einsum("...ij,...j->...i", hessian, direction), rtol=1e-5, atol=2e-6)
     _, tangent = jax.jvp(total, (logits,), (direction,))
     np.testing.assert_allclose(tangent, np.vdot(gradient, direction), rtol=1e-4, atol=1e-4)
 

@@ -51,9 +51,7 @@ def forward(
     return library.call(operation, (drive, drive), recurrent, leak, resets, scalar(length), drive, first)
 
 
-def tangent(
-    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps
-) -> Steps:
+def tangent(recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps) -> Steps:
     """Tangent of the hidden states: dh_t = a k_t dh_{t-1} + gain_t (k_t dh_{t-1} U + du_t), dh_0 = 0."""
     if not library.fits(recurrent, leak, gain, drive_tangent):
         return tangent_twin(recurrent, leak, gain, resets, length, drive_tangent)
