@@ -216,7 +216,7 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     write_set(data, tiny_music())
     config = tiny_config("sgd+c", data=str(data), max_epochs=2)
     monkeypatch.setattr(recipes, "settings", lambda recipe, name: config)
-    monkeypatch.setattr(reproduction, "paper_space", lambda config: {"learning_rate": [0.01, 0.02]})
+    monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: {"learning_rate": [0.01, 0.02]})
     monkeypatch.setattr(reproduction, "run_pool", work_here)
     monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))  # out of reach
     settings = Settings(tmp_path / "results", tmp_path / "work", 1)

@@ -13,6 +13,7 @@ import msgspec
 
 from longspan import recipes
 from longspan.config import TrainConfig, from_dict
+from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.search import storage
 from longspan.search.agenda import Known, Plan, Task, next_task
@@ -119,7 +120,7 @@ class Reproduction:
 
     def _search_definition(self, cell: Cell) -> StudyDefinition:
         config = self._config(cell)
-        return define(cell.name, config, paper_space(config), self.fingerprint(cell.data))
+        return define(cell.name, config, paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data))
 
 
 def merge(cell: Cell, before: CellResult | None, found: StudyResult) -> CellResult:
