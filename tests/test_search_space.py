@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from scipy import stats
 
 from longspan import paper, recipes
 from longspan.config import TrainConfig
+from longspan.data import target_kind
 from longspan.errors import InputError
-from longspan.search.paper_spaces import paper_space
+from longspan.search import paper_spaces
 from longspan.search.space import Choices, Count, Interval, changes, parse_space, position, read_space, slot_config
 
 PAPER_BOUNDS = {
@@ -26,6 +29,10 @@ PAPER_BOUNDS = {
     "input_scale": (0.05, 0.5),
 }
 MUSIC_RECIPES = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm"]
+
+
+def paper_space(base: TrainConfig) -> dict:
+    return paper_spaces.paper_space(base, target_kind(base.data))
 
 
 def test_slot_0_is_the_recipe_as_it_stands():
@@ -110,7 +117,7 @@ def test_slots_depend_on_seed_and_slot_alone():
         "from longspan import recipes; from longspan.search.paper_spaces import paper_space;"
         "from longspan.search.space import parse_space, slot_config;"
         "base = recipes.settings('sgd+clrm', 'jsb');"
-        "print([slot_config(base, parse_space(paper_space(base), base), slot) for slot in (3, 1, 2)])"
+        "print([slot_config(base, parse_space(paper_space(base, 'frames'), base), slot) for slot in (3, 1, 2)])"
     )
     out = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     here = [slot_config(base, parse_space(backwards, base), slot) for slot in (3, 1, 2)]
@@ -135,6 +142,15 @@ def test_a_users_own_space(tmp_path):
     assert config.clip == "auto"
     assert 10 <= config.hidden_size <= 20
     assert 1e-3 <= config.learning_rate <= 1
+
+
+def test_the_space_among_the_examples_and_in_the_docs():
+    root = Path(__file__).parent.parent
+    base = recipes.settings("sgd+clrm", "jsb")
+    example = read_space(root / "examples" / "space.toml", base)
+    assert slot_config(base, parse_space(example, base), 1).clip == 5.0
+    documented = (root / "docs" / "search.md").read_text().split("```toml")[1].split("```")[0]
+    assert tomllib.loads(documented).items() <= example.items()
 
 
 BAD_SPACES = {

@@ -247,6 +247,10 @@ def test_what_cannot_be_opened_is_one_clear_line(sqlite, tmp_path):
     with pytest.raises(InputError, match=r"no study 'other'.*there are: tiny"):
         open_study(sqlite, "other")
     optuna.create_study(study_name="foreign", storage=sqlite)
+    assert open_study(sqlite).definition.name == "tiny"
+    create_or_continue(sqlite, define("second", BASE, SPACE, "fingerprint"), 2)
+    with pytest.raises(InputError, match=r"expected the name of a study.*there are: tiny, second"):
+        open_study(sqlite)
     with pytest.raises(InputError, match="no study 'foreign' of longspan"):
         open_study(sqlite, "foreign")
     with pytest.raises(InputError, match=r"cannot use storage 'mysql://u:\*\*\*@h/d'"):

@@ -15,6 +15,7 @@ from longspan.cli.output import print_json
 from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay, show_result
 from longspan.config import TrainConfig
+from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.search import storage
 from longspan.search.definition import StudyDefinition, define
@@ -76,6 +77,11 @@ def run(arguments: list[str]) -> int:
     url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)
     study = create_or_continue(url, definition, searching.trials)
     pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.checkpoint_seconds)
+    if not searching.json:
+        shown = storage.hide_password(url)
+        sys.stdout.write(
+            f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n"
+        )
     with StudyDisplay(study, quiet=searching.json) as display, first_interrupt() as interrupted:
         outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
     if outcome == "interrupted":
@@ -99,7 +105,10 @@ def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
 def definition_of(options: SearchOptions, fixed: set[str], fingerprint: str) -> StudyDefinition:
     """The study a command line describes."""
     config, searching = options.config, options.searching
-    space = read_space(searching.space, config) if searching.space else paper_space(config)
+    if searching.space:
+        space = read_space(searching.space, config)
+    else:
+        space = paper_space(config, target_kind(config.data, searching.data_dir))
     space = {name: value for name, value in space.items() if name not in fixed}
     name = searching.study or f"{Path(config.data.split(':')[-1]).stem}-{config.recipe.replace(':', '-')}"
     return define(

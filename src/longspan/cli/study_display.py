@@ -80,7 +80,7 @@ def _table(study: Study, slots: list[Slot]) -> Group:
             "best" if best else slot.status,
             str(max(slot.curve, default=0)),
             _score(slot),
-            describe_settings(settings) or "the recipe as it stands",
+            describe_settings(settings),
             style="green" if best else STYLES[slot.status],
         )
     counts = ", ".join(
@@ -100,10 +100,11 @@ def _score(slot: Slot) -> str:
 
 
 def describe_settings(settings: dict) -> str:
-    """Settings on one line."""
-    return ", ".join(
+    """Settings that differ from the recipe's, on one line."""
+    shown = (
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
+    return ", ".join(shown) or "the recipe as it stands"
 
 
 def show_result(result: StudyResult, folder: Path) -> None:
@@ -118,7 +119,7 @@ def show_result(result: StudyResult, folder: Path) -> None:
         return
     console.print(
         f"Best on validation ({winner.outcome.valid_log_likelihood:.3f}): slot {winner.slot}, "
-        f"{describe_settings(winner.settings) or 'the recipe as it stands'}",
+        f"{describe_settings(winner.settings)}",
         soft_wrap=True,
     )
     names = [name for name in SHOWN if name in winner.tested.test]

@@ -26,8 +26,8 @@ class WorkerOptions:
 
     url: Annotated[str | None, tyro.conf.Positional] = None
     """Storage of the study, such as postgresql://host/database; by default $LONGSPAN_STORAGE."""
-    study: str = ""
-    """Name of the study, as `longspan search` shows it."""
+    study: str | None = None
+    """Name of the study; not needed where the storage holds only one."""
     study_dir: Path | None = None
     """Folder for this machine's runs; by default studies/NAME."""
     data: str | None = None

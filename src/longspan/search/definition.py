@@ -9,7 +9,7 @@ import msgspec
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, from_dict
 from longspan.errors import InputError
-from longspan.search.space import Space, parse_space, slot_config
+from longspan.search.space import Space, changes, parse_space, slot_config
 
 FORMAT = 1
 
@@ -51,8 +51,11 @@ class StudyDefinition(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def identity(self) -> str:
-        """Eight digits that differ between studies whose slots are not comparable."""
-        decisive = [self.config, self.space, self.fingerprint, self.prune, self.tested]
+        """Eight digits that differ between studies whose slots are not comparable.
+
+        Settings at their default are left out, so that a setting added later does not make all studies strangers.
+        """
+        decisive = [changes(TrainConfig(), self.base), self.space, self.fingerprint, self.prune, self.tested]
         return hashlib.sha256(msgspec.json.encode(decisive, order="sorted")).hexdigest()[:8]
 
 

@@ -7,7 +7,7 @@ Clipping stays as the recipe has it, for the paper fixes the threshold rather th
 """
 
 from longspan.config import TrainConfig
-from longspan.data import target_kind
+from longspan.data import TargetKind
 
 LEAKS = {"leak_low": {"low": 0.02, "high": 0.2}, "leak_high": {"low": 0.02, "high": 0.2}}
 INITIAL_SCALES = {
@@ -29,9 +29,8 @@ WORD_RATES = [0.04, 0.1, 0.4, 1.0, 4.0]
 CHARACTER_RATES = [0.1, 0.5, 1.5]
 
 
-def paper_space(config: TrainConfig) -> dict:
-    """The paper's space for a recipe on a data set, as a plain dictionary such as a TOML space holds."""
-    targets = target_kind(config.data)
+def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
+    """The paper's space for a recipe and what it predicts, as a plain dictionary such as a TOML space holds."""
     if targets == "words":
         return {"learning_rate": WORD_RATES} | _units(config) | INITIAL_SCALES
     if targets == "characters":

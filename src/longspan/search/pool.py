@@ -35,6 +35,8 @@ def run_pool(
 
     `on_tick` is called about once a second, for whoever shows the study.
     """
+    if study.concluded:
+        return "finished"
     pool = _Pool(study, options)
     try:
         while not interrupted():

@@ -80,6 +80,12 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
         raise InputError(f"cannot open storage {hide_password(url)}: {reason}; {hint}") from error
 
 
+def check_exists(url: str) -> None:
+    """Refuse an SQLite file that is not there, which opening it would create."""
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
+        raise InputError(f"there is no storage {url}: check the path; `longspan search` makes one")
+
+
 def import_optuna():
     """Optuna, quiet; it is an extra because only searching needs it."""
     try:

@@ -179,19 +179,19 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
     return study
 
 
-def open_study(url: str, name: str) -> Study:
-    """A study that is already in the storage."""
+def open_study(url: str, name: str | None = None) -> Study:
+    """A study that is already in the storage; without a name, the only one there."""
     optuna = storage.import_optuna()
+    storage.check_exists(url)
     probe = storage.open_storage(url, 30, 120)
-    try:
-        definition = _definition_of(optuna.load_study(storage=probe, study_name=name))
-    except KeyError as error:
-        known = ", ".join(optuna.get_all_study_names(probe)) or "none"
-        raise InputError(
-            f"no study {name!r} of longspan in {storage.hide_password(url)}; there are: {known}"
-        ) from error
+    ours = [found.study_name for found in optuna.get_all_study_summaries(probe) if "definition" in found.user_attrs]
+    chosen = ours[0] if name is None and len(ours) == 1 else name
+    if chosen not in ours:
+        asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
+        raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
+    definition = _definition_of(optuna.load_study(storage=probe, study_name=chosen))
     rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
-    return Study(url, definition, optuna.load_study(storage=rdb, study_name=name), rdb)
+    return Study(url, definition, optuna.load_study(storage=rdb, study_name=chosen), rdb)
 
 
 def _definition_of(found: Any) -> StudyDefinition:
