@@ -37,24 +37,68 @@ def leaky_scan(
 
 
 def _leaky_scan_tangent(activation, primals, tangents):
-    drive, first, recurrent, leak, resets, length = primals
-    drive_tangent, first_tangent, recurrent_tangent, *_ = tangents
-    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
-
-    change = _materialize(drive_tangent, drive)
-    if not isinstance(recurrent_tangent, SymbolicZero):
-        before = previous_states(hidden, first, resets)
-        change = change + linear_map(_multiply, _outer, (before, length), (recurrent_tangent,))[0]
-    if isinstance(first_tangent, SymbolicZero):
-        return hidden, _push(recurrent, leak, gain, resets, length, change)
-    # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
-    gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
-    resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
-    change = jnp.concatenate([first_tangent[None], change])
-    return hidden, _push(recurrent, leak, gain, resets, length + 1, change)[1:]
+    hidden, gain = passes.forward(*primals, activation=activation)
+    return hidden, _hidden_change(primals, tangents, gain, _drive_change(primals, tangents, hidden))
 
 
 leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def leaky_trace(
+    activation: passes.Activation,
+    drive: Float[Array, "time lane hidden"],
+    first: Float[Array, "lane hidden"],
+    recurrent: Float[Array, "hidden hidden"],
+    leak: Float[Array, " hidden"],
+    resets: Bool[Array, "time lane"],
+    length: Int[Array, ""],
+) -> tuple[Float[Array, "time lane hidden"], Float[Array, "time lane hidden"], Float[Array, "time lane hidden"]]:
+    """`leaky_scan` with its inside: hidden states, pre-activations `z_t = h U + u_t` and the slopes `f'(z_t)`.
+
+    The slopes are numbers: no derivative flows through them.
+    """
+    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
+    return _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
+
+
+def _inside(drive, first, recurrent, leak, resets, length, hidden, gain):
+    before = previous_states(hidden, first, resets)
+    return hidden, matmul.product(before, recurrent, length) + drive, gain / (1 - leak)
+
+
+def _leaky_trace_tangent(activation, primals, tangents):
+    _, first, recurrent, _, resets, length = primals
+    hidden, gain = passes.forward(*primals, activation=activation)
+    change = _drive_change(primals, tangents, hidden)
+    hidden_change = _hidden_change(primals, tangents, gain, change)
+    before_change = previous_states(hidden_change, _materialize(tangents[1], first), resets)
+    inner_change = change + linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
+    return _inside(*primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
+
+
+leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)
+
+
+def _drive_change(primals, tangents, hidden):
+    """How the pre-activations would change if the state before each step stayed what it is."""
+    drive, first, recurrent, _, resets, length = primals
+    change = _materialize(tangents[0], drive)
+    if isinstance(tangents[2], SymbolicZero):
+        return change
+    before = previous_states(hidden, first, resets)
+    return change + linear_map(_multiply, _outer, (before, length), (tangents[2],))[0]
+
+
+def _hidden_change(primals, tangents, gain, change):
+    _, _, recurrent, leak, resets, length = primals
+    if isinstance(tangents[1], SymbolicZero):
+        return _push(recurrent, leak, gain, resets, length, change)
+    # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
+    gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
+    resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
+    change = jnp.concatenate([tangents[1][None], change])
+    return _push(recurrent, leak, gain, resets, length + 1, change)[1:]
 
 
 def previous_states(hidden, first, resets):
@@ -85,6 +129,16 @@ def _multiply(residuals, operands):
 def _outer(residuals, cotangents):
     before, length = residuals
     return [matmul.outer(before, cotangents[0], length)]
+
+
+def _follow(residuals, operands):
+    recurrent, length = residuals
+    return [matmul.product(operands[0], recurrent, length)]
+
+
+def _lead(residuals, cotangents):
+    recurrent, length = residuals
+    return [matmul.product_transposed(cotangents[0], recurrent, length)]
 
 
 def _materialize(tangent, primal):
