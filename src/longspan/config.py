@@ -85,8 +85,8 @@ class TrainConfig:
     """hf: conjugate gradient iterations per update at most."""
     curvature_sequences: int = 128
     """hf: sequences (lanes of chunks) of the block that give the curvature, drawn anew for every update."""
-    slice_size: int = 128
-    """hf: sequences computed at a time, which bounds the memory; curvature is fastest when they fit in one slice."""
+    slice_size: int = 32
+    """hf: sequences computed at a time, which bounds the memory."""
 
     # Sequences and budget
     chunk_length: int = 100

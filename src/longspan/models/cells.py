@@ -117,9 +117,7 @@ class LeakyCell(Cell):
         sigmoid the cross-entropy between the units before and after.
         """
         drive = self._drive_of_chunk(inputs, length)
-        return Trace(
-            *leaky_trace(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
-        )
+        return Trace(*leaky_trace(self.activation, drive, state, self.recurrent, self.leak.value, resets, length))
 
     def _drive_of_chunk(self, inputs, length):
         if inputs.dtype in (jnp.uint8, jnp.int32):  # keys of a piano roll, or symbols

@@ -56,7 +56,7 @@ def leaky_trace(
 ) -> tuple[Float[Array, "time lane hidden"], Float[Array, "time lane hidden"], Float[Array, "time lane hidden"]]:
     """`leaky_scan` with its inside: hidden states, pre-activations `z_t = h U + u_t` and the slopes `f'(z_t)`.
 
-    The slopes are numbers: no derivative flows through them.
+    The slopes are numbers: no derivative flows through them. All three are zero from `length` on.
     """
     hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
     return _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
@@ -64,7 +64,8 @@ def leaky_trace(
 
 def _inside(drive, first, recurrent, leak, resets, length, hidden, gain):
     before = previous_states(hidden, first, resets)
-    return hidden, matmul.product(before, recurrent, length) + drive, gain / (1 - leak)
+    inner = matmul.shorten(matmul.product(before, recurrent, length) + drive, length)
+    return hidden, inner, gain / (1 - leak)
 
 
 def _leaky_trace_tangent(activation, primals, tangents):
@@ -73,7 +74,8 @@ def _leaky_trace_tangent(activation, primals, tangents):
     change = _drive_change(primals, tangents, hidden)
     hidden_change = _hidden_change(primals, tangents, gain, change)
     before_change = previous_states(hidden_change, _materialize(tangents[1], first), resets)
-    inner_change = change + linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
+    followed = linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
+    inner_change = matmul.shorten(change + followed, length)
     return _inside(*primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
 
 
@@ -82,7 +84,7 @@ leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)
 
 def _drive_change(primals, tangents, hidden):
     """How the pre-activations would change if the state before each step stayed what it is."""
-    drive, first, recurrent, _, resets, length = primals
+    drive, first, _, _, resets, length = primals
     change = _materialize(tangents[0], drive)
     if isinstance(tangents[2], SymbolicZero):
         return change

@@ -1,22 +1,22 @@
 """Hessian-free training on blocks of chunks: the same doors as the first-order driver, one update a block.
 
-The optimizer itself is `optim.hessian_free`, which knows no model. Here a block becomes its batch: every lane of every
-chunk is a sequence of its own, entered with the state that the chunks before it leave at the current weights. Those
-states are computed once an update and then are numbers: the objective that never rises is that of the block with them.
+The optimizer itself is `optim.hessian_free`, which knows no model; how a block becomes its batch is in
+`sequence_batch`. Here a sequence model is split into the network and the convex loss it wants. The objective that never
+rises is that of the block, entered with the states of the weights before the update.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree
 
 from longspan.config import TrainConfig
-from longspan.data.sequences import Chunks, song_order
+from longspan.data.sequences import Chunks
 from longspan.errors import InputError
 from longspan.models.outputs import ExactOutput
 from longspan.models.sequence import SequenceModel
@@ -25,29 +25,7 @@ from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFre
 from longspan.optim.hessian_free_settings import HessianFreeSettings
 from longspan.optim.interface import Info
 from longspan.training.objective import Carry, Context, Objective
-
-
-class Sequences(NamedTuple):
-    """A batch of sequences side by side.
-
-    Attributes:
-        first: the state each is entered with.
-        steps: how long each is: up to its last step that counts.
-        scale: what a mean over sequences is multiplied with to give the objective.
-        constants: what of the model is not trained.
-    """
-
-    inputs: Shaped[Array, "time sequence ..."]
-    targets: Shaped[Array, "time sequence ..."]
-    resets: Bool[Array, "time sequence"]
-    mask: Bool[Array, "time sequence"]
-    first: PyTree
-    steps: Int[Array, " sequence"]
-    scale: Float[Array, ""]
-    constants: SequenceModel
-
-
-AXES = Sequences(inputs=1, targets=1, resets=1, mask=1, first=0, steps=0, scale=None, constants=None)  # pyright: ignore
+from longspan.training.sequence_batch import AXES, Block, Sequences, draw, enter
 
 
 class SecondOrder:
@@ -76,12 +54,13 @@ class SecondOrder:
         seed: int = 0,
         should_stop: Callable[[], bool] = lambda: False,
     ):
-        self.method = HessianFree(network, partial(loss, objective.l1), settings, AXES)
+        self.objective = objective
+        self.method = _compiled_method(settings, objective.l1)
         self.curvature_sequences = curvature_sequences
+        self.slice_size = settings.slice_size or 1
         self.mean = mean
         self.seed = seed
         self.should_stop = should_stop
-        self._enter = jax.jit(partial(enter, objective))
 
     @staticmethod
     def of(config: TrainConfig, should_stop: Callable[[], bool]) -> "SecondOrder":
@@ -129,25 +108,20 @@ class SecondOrder:
         context: Context,
     ) -> tuple[SequenceModel, HessianFreeState, Carry, Info]:
         """One update on the first `count` chunks."""
-        carry, entered, observed = self._enter(params, carry, chunks, jnp.asarray(count, jnp.int32), context)
+        carry, entered, observed = enter(self.objective, params, carry, chunks, count, context)
         if not np.isfinite(observed).all():
             return params, state, carry, Info(observed, {"objective": np.array([np.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
         block = Block(chunks._replace(mask=counted), entered, context.constants, self.mean)
-        whole = block.sequences(np.arange(len(block.steps)))
-        part = self._curvature_part(block.steps, int(state.step))
+        part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
         params, state, info = self.method.update(
-            params, state, whole, None if part is None else block.sequences(part), self.should_stop
+            params,
+            state,
+            block.sequences(np.arange(len(block.steps)), self.slice_size),
+            block.sequences(part, self.slice_size) if len(part) < len(block.steps) else None,
+            self.should_stop,
         )
         return params, state, carry, Info(observed, figures(info), 1)
-
-    def _curvature_part(self, steps: Int[np.ndarray, " sequence"], step: int) -> Int[np.ndarray, " part"] | None:
-        """Which sequences give the curvature of an update, as many as ever; None for all."""
-        if self.curvature_sequences >= len(steps):
-            return None
-        used, filler = np.flatnonzero(steps > 0), np.flatnonzero(steps == 0)
-        drawn = used[song_order(len(used), self.seed, step)]
-        return np.concatenate([drawn, filler])[: self.curvature_sequences]
 
 
 def network(params: SequenceModel, batch: Sequences) -> WithStructure:
@@ -157,7 +131,7 @@ def network(params: SequenceModel, batch: Sequences) -> WithStructure:
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
     logits = model.output.logits(hidden, batch.targets, length)
-    return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], weights, 0))
+    return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
 
 def loss(l1: float, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequences) -> Float[Array, ""]:
@@ -167,49 +141,6 @@ def loss(l1: float, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequence
     if l1 > 0:
         losses = losses + l1 * jnp.sum(jnp.abs(hidden), axis=-1)
     return batch.scale * jnp.sum(jnp.where(batch.mask, losses, 0)) / batch.mask.shape[1]
-
-
-def enter(
-    objective: Objective,
-    params: SequenceModel,
-    carry: Carry,
-    chunks: Chunks,
-    count: Int[Array, ""],
-    context: Context,
-) -> tuple[Carry, PyTree, Float[Array, " chunk"]]:
-    """Walk through a block: the carry after its first `count` chunks, the state before each and its summed loss."""
-
-    def step(carry, now):
-        index, chunk = now
-        _, (after, total) = objective(params, carry, chunk, context)
-        inside = index < count
-        kept = jax.tree.map(lambda new, old: jnp.where(inside, new, old), after, carry)
-        return kept, (carry.state, jnp.where(inside, total, 0))
-
-    carry, (entered, observed) = jax.lax.scan(step, carry, (jnp.arange(len(chunks.lengths)), chunks))
-    return carry, entered, observed
-
-
-class Block:
-    """The chunks of an update as sequences: lane b of chunk n is number n * lanes + b."""
-
-    def __init__(self, chunks: Chunks, entered: PyTree, constants: SequenceModel, mean: bool):
-        self.chunks = Chunks(*(_side_by_side(leaf) for leaf in chunks[:-1]), chunks.lengths)
-        self.first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), entered)
-        self.constants = constants
-        self.mean = mean
-        mask = self.chunks.mask
-        self.steps = np.where(mask.any(axis=0), len(mask) - np.argmax(mask[::-1], axis=0), 0).astype(np.int32)
-
-    def sequences(self, numbers: Int[np.ndarray, " part"]) -> Sequences:
-        """Some of the sequences, the short ones first, so that a slice of them is a short walk."""
-        numbers = numbers[np.argsort(self.steps[numbers], kind="stable")]
-        inputs, targets, resets, mask = (leaf[:, numbers] for leaf in self.chunks[:-1])
-        scale = mask.shape[1] / mask.sum() if self.mean else 1.0
-        first = jax.tree.map(lambda leaf: leaf[numbers], self.first)
-        return Sequences(
-            inputs, targets, resets, mask, first, self.steps[numbers], jnp.float32(scale), self.constants
-        )
 
 
 def figures(info: HessianFreeInfo) -> dict[str, Any]:
@@ -226,7 +157,7 @@ def figures(info: HessianFreeInfo) -> dict[str, Any]:
     }
 
 
-def _side_by_side(leaf: np.ndarray) -> np.ndarray:
-    """(chunk, time, lane, ...) to (time, sequence, ...)."""
-    leaf = np.moveaxis(np.asarray(leaf), 0, 1)
-    return leaf.reshape(len(leaf), -1, *leaf.shape[3:])
+@cache
+def _compiled_method(settings: HessianFreeSettings, l1: float) -> HessianFree:
+    """One object for equal settings, so that a second run in a process does not compile again."""
+    return HessianFree(network, partial(loss, l1), settings, AXES)
