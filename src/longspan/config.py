@@ -78,6 +78,20 @@ class TrainConfig:
     clip: float | Literal["auto", "none"] = 15.0
     """Largest gradient norm; auto: the average norm over one pass; none: no clipping."""
 
+    # Hessian-free optimization
+    optimizer: Literal["sgd", "hf"] = "sgd"
+    """sgd: stochastic gradient descent, one update a chunk; hf: Hessian-free, one update a block of chunks."""
+    initial_damping: float = 0.5
+    """hf: first lambda, how much a large step is distrusted; it adapts."""
+    structural_damping: float = 1.0
+    """hf: mu, how much changes of the hidden units are distrusted, relative to lambda; 0 for not at all."""
+    cg_iterations: int = 250
+    """hf: conjugate gradient iterations per update at most."""
+    curvature_sequences: int = 128
+    """hf: sequences (lanes of chunks) of the block that give the curvature, drawn anew for every update."""
+    slice_size: int = 32
+    """hf: sequences computed at a time, which bounds the memory."""
+
     # Sequences and budget
     chunk_length: int = 100
     """Steps a gradient spans; the hidden state is carried between chunks of one song."""
@@ -88,7 +102,8 @@ class TrainConfig:
     patience: int = 12
     """Stop after this many evaluations without a better validation score."""
     block: int = 64
-    """Chunks per compiled call: larger is faster, smaller answers Ctrl-C sooner."""
+    """Chunks given to the optimizer at a time. sgd: larger is faster, smaller answers Ctrl-C sooner; hf: what the
+    gradient of one update is taken over."""
 
     # Machine
     threads: int = 1
@@ -145,6 +160,11 @@ RULES = (
     Rule("decay_steps", 0, open_low=True),
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
+    Rule("initial_damping", 0, open_low=True),
+    Rule("structural_damping", 0),
+    Rule("cg_iterations", 1, 100_000),
+    Rule("curvature_sequences", 1, 1_000_000),
+    Rule("slice_size", 1, 1_000_000),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 0),

@@ -52,10 +52,9 @@ class TrainingDisplay:
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
-            f"{rate:,.0f} steps/s  train {-progress.loss_sum / progress.steps_sum:.3f}  "
+            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  "
             f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
-            f"norm {progress.norm_sum / progress.position:.2f}  "
-            f"clipped {progress.clipped / progress.position:.0%}  at most {duration(left / rate)} left"
+            f"{describe_updates(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -70,11 +69,27 @@ class TrainingDisplay:
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
             f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
-            f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
-            f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {duration(seconds)}  {mark}",
+            f"valid {record['valid_log_likelihood']:8.3f}  {describe_updates(record)}  {duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
+
+
+UPDATE_FIGURES = {
+    "gradient_norm": "norm {:6.2f}",
+    "clipped": "clipped {:4.0%}",
+    "learning_rate": "rate {:.2g}",
+    "ratio": "rho {:5.2f}",
+    "damping": "lambda {:.2g}",
+    "cg_iterations": "CG {:3.0f}",
+    "backtracks": "back {:.0f}",
+    "step_share": "share {:4.0%}",
+}
+
+
+def describe_updates(figures: dict) -> str:
+    """What the optimizer said of its updates, in the words of a terminal line."""
+    return "  ".join(form.format(figures[name]) for name, form in UPDATE_FIGURES.items() if name in figures)
 
 
 def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:

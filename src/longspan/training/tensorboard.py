@@ -3,8 +3,6 @@
 from longspan.errors import InputError
 from longspan.training.runs import Run
 
-FIGURES = ("train_log_likelihood", "valid_log_likelihood", "gradient_norm", "clipped", "learning_rate")
-
 
 class TensorBoardListener:
     """Writes the figures of every epoch to `<run>/tensorboard`; a resumed run overwrites what it repeats."""
@@ -20,7 +18,8 @@ class TensorBoardListener:
         """Blocks are too many to plot."""
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        for name in FIGURES:
-            self.writer.add_scalar(name, record[name], record["epoch"])
+        for name, value in record.items():
+            if isinstance(value, float):
+                self.writer.add_scalar(name, value, record["epoch"])
         self.writer.add_scalar("seconds", seconds, record["epoch"])
         self.writer.flush()
