@@ -24,6 +24,8 @@ LETTERS = {
 
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.03}
 
+OUTPUTS = {"rbm": {"pretrain_frames": 30, "pretrain_recurrent": 10}}
+
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
@@ -58,7 +60,7 @@ def parse(recipe: str) -> Recipe:
     known_output = output in typing.get_args(OutputName) if colon else True
     known_letters = set(letters) <= set(LETTERS) and len(set(letters)) == len(letters) and bool(letters) == bool(plus)
     if name != "sgd" or not known_output or not known_letters:
-        known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm"]
+        known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
             f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, with one of "
@@ -80,6 +82,7 @@ def settings(recipe: str, data: str) -> TrainConfig:
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
+    values |= OUTPUTS.get(values["output"], {})
     for letter in LETTERS:
         if letter in letters:
             values |= LETTERS[letter]

@@ -27,7 +27,7 @@ class TrainingDisplay:
         )
         self.began = time.monotonic()
         self.steps = 0
-        self.valid: float | None = None
+        self.valid = "-"
 
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
@@ -42,13 +42,15 @@ class TrainingDisplay:
     def __exit__(self, *exception) -> None:
         self.live.stop()
 
+    def on_pretraining(self, what: str) -> None:
+        self.live.update(self.task, description=what, figures="")
+
     def on_block(self, progress, info, count: int, total: int) -> None:
         self.steps += count
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
-            f"{rate:,.0f} steps/s  train {-progress.loss_sum / progress.steps_sum:.3f}  "
-            f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
+            f"{rate:,.0f} steps/s  loss {progress.loss_sum / progress.steps_sum:.3f}  valid {self.valid}  "
             f"norm {progress.norm_sum / progress.position:.2f}  "
             f"clipped {progress.clipped / progress.position:.0%}  at most {_duration(left / rate)} left"
         )
@@ -61,11 +63,11 @@ class TrainingDisplay:
         )
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        self.valid = record["valid_log_likelihood"]
+        self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"
+        train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
-            f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
-            f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
+            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  norm {record['gradient_norm']:6.2f}  "
             f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {_duration(seconds)}  {mark}",
             highlight=False,
         )
@@ -81,7 +83,7 @@ def show_scores(run: Run, content, split: str, scores: Scores, reason: str = "")
         table.add_column(column, justify="left" if not column else "right")
     table.add_row(
         "this model",
-        f"{scores.log_likelihood:.3f}",
+        _log_likelihood(scores),
         "" if scores.accuracy is None else f"{100 * scores.accuracy:.2f}",
         "" if scores.accuracy_union is None else f"{100 * scores.accuracy_union:.2f}",
         style="bold",
@@ -91,6 +93,12 @@ def show_scores(run: Run, content, split: str, scores: Scores, reason: str = "")
         table.add_row("paper", f"{figure[1]:.2f}")
     console.print(table)
     console.print(f"Next:  longspan evaluate {run.path} --split valid")
+
+
+def _log_likelihood(scores: Scores) -> str:
+    if scores.log_likelihood_error is None:
+        return f"{scores.log_likelihood:.3f}"
+    return f"{scores.log_likelihood:.2f} ± {scores.log_likelihood_error:.2f} (estimate)"
 
 
 def _duration(seconds: float) -> str:

@@ -137,7 +137,7 @@ def adjoint(hidden_bias, weights, readout, targets, length, cotangent):
 def _over_blocks(add_block: Callable, total, targets, length, dtype):
     """Fold `add_block` over the rows of all frames before `length`."""
     inside = jnp.repeat(jnp.arange(targets.shape[0]) < length, targets.shape[1])
-    frames = _frames(targets)
+    frames = _frames(jnp.asarray(targets))
     upto = jnp.cumsum(frames, axis=1, dtype=jnp.int32)
     notes_below = upto - frames
     counts = jnp.where(inside, upto[:, -1] + 1, 0)

@@ -25,6 +25,7 @@ from longspan.optim.first_order import FirstOrder, FirstOrderState, Info
 from longspan.optim.nesterov import inverse_decay, ramp
 from longspan.training import checkpoints
 from longspan.training.objective import Carry, Context, Objective
+from longspan.training.pretraining import pretrain
 from longspan.training.runs import DataRecord, Run
 from longspan.training.schedule import Decision, Schedule, decide
 
@@ -82,6 +83,8 @@ class TrainingState:
 class Listener(Protocol):
     """Whoever shows a run to a person."""
 
+    def on_pretraining(self, what: str) -> None: ...
+
     def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None: ...
 
     def on_epoch(self, record: dict, seconds: float) -> None: ...
@@ -101,6 +104,10 @@ class Diverged(Exception):
     """The loss or its gradient was not finite."""
 
 
+class Interrupted(Exception):
+    """Somebody asked to stop before there was anything to save."""
+
+
 def train(
     run: Run,
     data,
@@ -112,12 +119,18 @@ def train(
     """Train a run from where its folder stands, to its end or until `interrupted()`."""
     config = run.config
     model = initial_model(config, run.data, base_rates(data))
-    params, constants = split_constants(model)
-    context = Context(constants, jax.random.key(config.seed))
     valid = SplitEvaluator(data, "valid")
     source = ChunkSource(config, data)
-    state, optimizer = _fresh_or_resumed(run, params, model, source, context)
     run.set_status("running")
+    if not run.has_checkpoint:
+        try:
+            model = _pretrained(run, model, source, listener, interrupted)
+        except Interrupted:
+            run.set_status("interrupted", "asked to stop")
+            return Outcome("interrupted", "asked to stop", model)
+    params, constants = split_constants(model)
+    context = Context(constants, jax.random.key(config.seed))
+    state, optimizer = _fresh_or_resumed(run, params, model, source, context)
     last_saved = time.monotonic()
     started = time.monotonic()
     try:
@@ -140,7 +153,7 @@ def train(
                     _save(run, state)
                     last_saved = time.monotonic()
             score = valid.log_likelihood(eqx.combine(state.params, constants))
-            record = _finish_epoch(run, state, score, config, constants)
+            record = _finish_epoch(run, state, score, config, constants, exact=model.output.exact)
             _save(run, state)
             last_saved = time.monotonic()
             listener.on_epoch(record, time.monotonic() - started)
@@ -221,8 +234,7 @@ def _fresh_or_resumed(
     run: Run, params: SequenceModel, model: SequenceModel, source: ChunkSource, context: Context
 ) -> tuple[TrainingState, FirstOrder]:
     folder = run.path / "checkpoints"
-    resumable = any(path.name.isdigit() for path in folder.iterdir())
-    if resumable:
+    if run.has_checkpoint:
         arrays, progress, _ = checkpoints.read_newest(folder, Progress)
         checkpoints.discard_newer(folder, progress.step)
         run.truncate_metrics(progress.metrics_size)
@@ -234,11 +246,24 @@ def _fresh_or_resumed(
     carry = Carry(model.start(run.config.lanes), jnp.zeros((), jnp.int32))
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
-    if arrays is not None:
+    if arrays is None:
+        _save(run, state)  # so that resuming never repeats a pretraining
+    else:
         state = state.with_arrays(arrays, progress)
         if progress.stop is not None and _may_go_on(run.config, progress):
             state.progress = msgspec.structs.replace(progress, stop=None)
     return state, optimizer
+
+
+def _pretrained(
+    run: Run, model: SequenceModel, source: "ChunkSource", listener: Listener, interrupted
+) -> SequenceModel:
+    def on_epoch(what: str) -> None:
+        listener.on_pretraining(what)
+        if interrupted():
+            raise Interrupted
+
+    return pretrain(run.config, model, source.content, source, on_epoch)
 
 
 def _may_go_on(config: TrainConfig, progress: Progress) -> bool:
@@ -254,13 +279,13 @@ def _threshold(config, params, model, source, context) -> float | None:
     return float(config.clip)
 
 
-def _finish_epoch(run: Run, state: TrainingState, score: float, config: TrainConfig, constants) -> dict:
+def _finish_epoch(run: Run, state: TrainingState, score: float, config: TrainConfig, constants, *, exact: bool) -> dict:
     """Judge the epoch, keep or restore weights, and write what it came to."""
     progress = state.progress
     if not math.isfinite(score):
         raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}; {ADVICE}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
-    record = _record(progress, score, config, decision)
+    record = _record(progress, score, config, decision, exact=exact)
     _apply(decision, state)
     if decision.is_best:
         run.write_model(to_named(eqx.combine(state.best, constants)))
@@ -278,12 +303,14 @@ def _finish_epoch(run: Run, state: TrainingState, score: float, config: TrainCon
     return record
 
 
-def _record(progress: Progress, score: float, config: TrainConfig, decision: Decision) -> dict:
+def _record(progress: Progress, score: float, config: TrainConfig, decision: Decision, *, exact: bool) -> dict:
+    """What an epoch came to; an output whose likelihood is not exact descends something else than it."""
     return {
         "epoch": progress.epoch + 1,
         "step": progress.step,
-        "train_log_likelihood": -progress.loss_sum / progress.steps_sum,
+        "train_log_likelihood": -progress.loss_sum / progress.steps_sum if exact else None,
         "valid_log_likelihood": score,
+        "exact": exact,
         "best": decision.is_best,
         "gradient_norm": progress.norm_sum / progress.position,
         "clipped": progress.clipped / progress.position,
