@@ -11,9 +11,9 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "nade", "softmax", "factored"]
+OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored"]
 
-OUTPUTS_FOR = {"music": ("bernoulli", "nade"), "text": ("softmax", "factored")}
+OUTPUTS_FOR = {"music": ("bernoulli", "nade", "rbm"), "text": ("softmax", "factored")}
 """Outputs that predict each kind of data."""
 
 
@@ -30,9 +30,13 @@ class TrainConfig:
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade) or symbol (softmax, factored) given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade, rbm) or symbol (softmax, factored) given the hidden state."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
+    rbm_size: int = 150
+    """rbm: hidden units that tie the keys of a frame together."""
+    cd_steps: int = 15
+    """rbm: Gibbs steps of contrastive divergence."""
     classes: int = 30
     """factored: number of word classes."""
     class_rule: Literal["frequency", "square-root"] = "frequency"
@@ -92,6 +96,12 @@ class TrainConfig:
     slice_size: int = 32
     """hf: sequences computed at a time, which bounds the memory."""
 
+    # Pretraining
+    pretrain_frames: int = 0
+    """nade, rbm: passes over shuffled frames that fit the output alone before training."""
+    pretrain_recurrent: int = 0
+    """nade, rbm: passes with independent keys as output that fit the recurrent network before training."""
+
     # Sequences and budget
     chunk_length: int = 100
     """Steps a gradient spans; the hidden state is carried between chunks of one song."""
@@ -147,6 +157,8 @@ RULES = (
     Rule("seed", 0, 2**32 - 1),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
+    Rule("rbm_size", 1, 65536),
+    Rule("cd_steps", 1, 10_000),
     Rule("classes", 1, 1_000_000),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),
@@ -165,6 +177,8 @@ RULES = (
     Rule("cg_iterations", 1, 100_000),
     Rule("curvature_sequences", 1, 1_000_000),
     Rule("slice_size", 1, 1_000_000),
+    Rule("pretrain_frames", 0),
+    Rule("pretrain_recurrent", 0),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 0),

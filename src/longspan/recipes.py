@@ -28,6 +28,8 @@ HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block"
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
 LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 
+OUTPUTS = {"rbm": {"pretrain_frames": 30, "pretrain_recurrent": 10}}
+
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
@@ -67,7 +69,7 @@ def parse(recipe: str) -> Recipe:
     known_letters = set(letters) <= set(LETTERS_OF.get(name, "")) and len(set(letters)) == len(letters)
     if name not in METHODS or not known_output or not known_letters or bool(letters) != bool(plus):
         known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "hf"]
-        known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf"]
+        known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
             f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or hf+ and letters of "
@@ -95,6 +97,7 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
+    values |= OUTPUTS.get(values["output"], {})
     for letter in LETTERS:
         if letter in letters:
             values |= LETTERS[letter]
