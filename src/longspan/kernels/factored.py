@@ -41,9 +41,9 @@ def log_prob_and_squares(
 ) -> tuple[Steps, Float[Array, ""]]:
     """`log_prob` and the squared norm of the gradient that `descend` adds; differentiable in `hidden` alone."""
     weights, bias, scale = jax.lax.stop_gradient((weights, bias, scale))
-    ranges = _whole_numbers(target, start, stop)
+    target, start, stop = ranges = _whole_numbers(target, start, stop)
     if not library.fits(hidden, weights, bias, scale):
-        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, *ranges, scale)
+        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
         squares = jax.lax.stop_gradient(jnp.sum(by_weights**2) + jnp.sum(by_bias**2))
         return factored_twin.log_prob(hidden, weights, bias, *ranges), squares
     return _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
@@ -63,9 +63,9 @@ def descend(
         stop: the row after its last.
         scale: weight of each step, times the learning rate.
     """
-    ranges = _whole_numbers(target, start, stop)
+    target, start, stop = ranges = _whole_numbers(target, start, stop)
     if not library.fits(hidden, weights, bias, scale):
-        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, *ranges, scale)
+        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
         return weights + by_weights, bias + by_bias
     operands = (hidden, weights, bias, *ranges, scale)
     return tuple(library.call("range_descend", (weights, bias), *operands, aliases={1: 0, 2: 1}))
