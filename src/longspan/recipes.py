@@ -40,6 +40,17 @@ TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters"
 TUNED: dict[tuple[str, str], dict] = {
     ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
     ("sgd+c", "nottingham"): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("nade:sgd+crm", "jsb"): {
+        "hidden_size": 100,
+        "nade_size": 100,
+        "learning_rate": 0.73,
+        "clip": 1.0,
+        "l1": 0.01,
+        "recurrent_scale": 1.0,
+        "input_scale": 0.05,
+        "output_scale": 0.03,
+        "plateau_epochs": 4,
+    },
 }
 
 
