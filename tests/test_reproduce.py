@@ -7,6 +7,7 @@ import shutil
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music
+from results import failed_study, make_result, study_result
 
 from longspan import cli, paper, recipes
 from longspan.cli import machine
@@ -29,7 +30,6 @@ from longspan.search.cells import (
 from longspan.search.place import Place
 from longspan.search.reproduction import Reproduction, Settings, merge
 from longspan.search.worker import work
-from results import failed_study, make_result, study_result
 
 JSB = Cell("table1", "sgd+c", "jsb")
 MUSEDATA = Cell("table1", "sgd", "musedata")

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from results import failed_study, make_result
 
 from longspan import paper
 from longspan.errors import InputError
@@ -11,7 +12,6 @@ from longspan.reporting.claims import CLAIMS, Claim, judge
 from longspan.reporting.results_page import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.cells import Cell, cell_result, paper_figures, table_cells
-from results import failed_study, make_result
 
 CLIPPING = Claim("Clipping helps", "table1", ("sgd+c",), "sgd")
 RIVALS = Claim("SGD rivals", "table1", ("sgd+c", "sgd+cl"), "hf", kind="rivals")
