@@ -113,8 +113,18 @@ def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
-    other = "valid" if split == "test" else "test"
-    console.print(f"Next:  longspan evaluate {run.path} --split {other}")
+    console.print(next_commands(run, split))
+
+
+def next_commands(run: Run, split: str) -> str:
+    """What to try on a run whose scores were just shown, one command a line."""
+    sample = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}[run.data.kind]
+    commands = (
+        f"sample {run.path} {sample}",
+        f"inspect {run.path}",
+        f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}",
+    )
+    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 
 
 def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
