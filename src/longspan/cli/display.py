@@ -1,5 +1,6 @@
 """What a person sees of a run: a live line while it trains, a table of scores when it is done."""
 
+import dataclasses
 import math
 import time
 
@@ -8,9 +9,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from longspan import paper
-from longspan.data.baselines import MusicBaselines, trivial_baselines
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.baselines import MusicBaselines, TaskBaselines, trivial_baselines
+from longspan.data.kinds import Data
+from longspan.data.synthetic import WRONG_SHARE
 from longspan.evaluation import Scores
 from longspan.training.runs import Run
 
@@ -53,7 +54,7 @@ class TrainingDisplay:
         figures = (
             f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  "
             f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
-            f"{describe_updates(progress.figures())}  at most {_duration(left / rate)} left"
+            f"{describe_figures(progress.figures())}  at most {_duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -68,13 +69,15 @@ class TrainingDisplay:
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
             f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
-            f"valid {record['valid_log_likelihood']:8.3f}  {describe_updates(record)}  {_duration(seconds)}  {mark}",
+            f"valid {record['valid_log_likelihood']:8.3f}  {describe_figures(record)}  {_duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
 
 
-UPDATE_FIGURES = {
+FIGURES = {
+    "valid_error_rate": "wrong {:6.1%}",
+    "valid_squared_error": "squared error {:.4f}",
     "gradient_norm": "norm {:6.2f}",
     "clipped": "clipped {:4.0%}",
     "learning_rate": "rate {:.2g}",
@@ -86,12 +89,12 @@ UPDATE_FIGURES = {
 }
 
 
-def describe_updates(figures: dict) -> str:
-    """What the optimizer said of its updates, in the words of a terminal line."""
-    return "  ".join(form.format(figures[name]) for name, form in UPDATE_FIGURES.items() if name in figures)
+def describe_figures(figures: dict) -> str:
+    """How a task stands and what the optimizer said of its updates, in the words of a terminal line."""
+    return "  ".join(form.format(figures[name]) for name, form in FIGURES.items() if name in figures)
 
 
-def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:
+def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = "") -> None:
     """Print scores beside trivial baselines and the paper's number, and what to try next."""
     console = Console(highlight=False)
     if reason:
@@ -115,10 +118,12 @@ SHOWN = {
     "accuracy_union": "union accuracy %",
     "perplexity": "perplexity",
     "bits_per_character": "bits per character",
+    "error_rate": "wrong sequences %",
+    "squared_error": "squared error",
 }
 
 
-def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
+def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str, float]]]:
     """What to hold a score against: the paper's cell for this recipe, and predictions that ignore the past."""
     rows = []
     cell = paper.test_figures(run.config.recipe, run.config.data) if split == "test" else None
@@ -136,6 +141,9 @@ def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tup
             ("one rate per key", per_key),
             ("one rate for all", {"log_likelihood": baselines.one_rate_log_likelihood}),
         ]
+    if isinstance(baselines, TaskBaselines):
+        constant = {name: value for name, value in dataclasses.asdict(baselines).items() if value is not None}
+        return [*rows, ("solved below", {"error_rate": WRONG_SHARE}), ("always the same answer", constant)]
     unigram = {
         "log_likelihood": -math.log(baselines.perplexity),
         "perplexity": baselines.perplexity,
@@ -145,10 +153,10 @@ def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tup
 
 
 def format_figure(name: str, value: float | None) -> str:
-    """A score as a table shows it: accuracies in percent."""
+    """A score as a table shows it: accuracies and error rates in percent."""
     if value is None:
         return ""
-    return f"{100 * value:.2f}" if name.startswith("accuracy") else f"{value:.3f}"
+    return f"{100 * value:.2f}" if name.startswith(("accuracy", "error_rate")) else f"{value:.3f}"
 
 
 def _duration(seconds: float) -> str:

@@ -32,6 +32,6 @@ def run(arguments: list[str]) -> int:
     from longspan.cli import session
 
     content = session.load_data(
-        evaluated.config.data, options.data_dir, quiet=options.json, expected=evaluated.data.fingerprint
+        evaluated.config, options.data_dir, quiet=options.json, expected=evaluated.data.fingerprint
     )
     return session.evaluate(evaluated, content, options.split, as_json=options.json)

@@ -35,6 +35,6 @@ def run(arguments: list[str]) -> int:
     from longspan.cli import session
 
     content = session.load_data(
-        resumed.config.data, options.data_dir, quiet=options.watching.json, expected=resumed.data.fingerprint
+        resumed.config, options.data_dir, quiet=options.watching.json, expected=resumed.data.fingerprint
     )
     return session.run_to_end(resumed, content, options.watching)

@@ -12,6 +12,7 @@ from longspan import cli, data
 from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
 from longspan.cli.output import print_json, progress_bar
+from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.training.loop import Listener, Outcome, train
@@ -20,12 +21,14 @@ from longspan.training.setup import trained_model
 from longspan.training.tensorboard import TensorBoardListener
 
 
-def load_data(name: str, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
-    """Load a data set; with `expected`, refuse one that is not the one a run was trained on."""
+def load_data(config: TrainConfig, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
+    """Load a config's data set; with `expected`, refuse one that is not the one a run was trained on."""
     with progress_bar(quiet=quiet) as progress:
-        content = data.load(name, data_dir, progress=progress)
+        content = data.load(config.data, data_dir, span=config.span, progress=progress)
     if expected is not None and content.fingerprint != expected:
-        raise InputError(f"the data of {name!r} have changed since the run began; restore them or start a new run")
+        raise InputError(
+            f"the data of {config.data!r} have changed since the run began; restore them or start a new run"
+        )
     return content
 
 

@@ -12,7 +12,7 @@ def run(arguments: list[str]) -> int:
     machine.prepare(options.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(options.config.data, options.data_dir, quiet=options.watching.json)
+    content = session.load_data(options.config, options.data_dir, quiet=options.watching.json)
     path = options.run_dir or next_run_path(Path("runs"), options.config)
     environment = machine.describe(options.config.threads)
     created = Run.create(path, options.config, DataRecord.of(content), environment)

@@ -58,11 +58,12 @@ def leaky_trace(
 
     The slopes are numbers: no derivative flows through them. All three are zero from `length` on.
     """
-    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
-    return _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
+    primals = (drive, first, recurrent, leak, resets, length)
+    return _inside(primals, *passes.forward(*primals, activation=activation))
 
 
-def _inside(drive, first, recurrent, leak, resets, length, hidden, gain):
+def _inside(primals, hidden, gain):
+    drive, first, recurrent, leak, resets, length = primals
     before = previous_states(hidden, first, resets)
     inner = matmul.shorten(matmul.product(before, recurrent, length) + drive, length)
     return hidden, inner, gain / (1 - leak)
@@ -76,7 +77,7 @@ def _leaky_trace_tangent(activation, primals, tangents):
     before_change = previous_states(hidden_change, _materialize(tangents[1], first), resets)
     followed = linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
     inner_change = matmul.shorten(change + followed, length)
-    return _inside(*primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
+    return _inside(primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
 
 
 leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 from longspan.config import TrainConfig
 from longspan.models.cells import Cell, LeakyCell, draw_leaks, draw_recurrent
 from longspan.models.nade import Nade
-from longspan.models.outputs import Bernoulli, Output, Softmax
+from longspan.models.outputs import Bernoulli, Gaussian, Output, Softmax
 from longspan.models.parameters import Constant
 
 
@@ -42,8 +42,9 @@ def build(
 
     Args:
         config: sizes, non-linearity, leak and scales.
-        input_size: keys of a frame or symbols of a vocabulary.
-        base_rates: how often each key or symbol occurs in training; the output starts out predicting these.
+        input_size: keys of a frame, symbols of a vocabulary, or numbers that come in at a step.
+        base_rates: how often each key or symbol occurs in training, or the mean of numbers; the output starts out
+            predicting these.
         key: randomness of the initial weights.
     """
     key_input, key_recurrent, key_leak, key_output = jax.random.split(key, 4)
@@ -60,6 +61,10 @@ def build(
 
 def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray) -> Output:
     """A freshly initialised output model of the config's kind."""
+    if config.output == "gaussian":
+        return Gaussian.initial(
+            config.hidden_size, jnp.asarray(base_rates, jnp.float32), config.output_scale, key=key
+        )
     rates = jnp.asarray(np.clip(base_rates, 1e-4, 1 - 1e-4), jnp.float32)
     if config.output == "softmax":
         return Softmax.initial(config.hidden_size, jnp.log(rates), config.output_scale, key=key)

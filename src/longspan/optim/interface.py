@@ -1,11 +1,9 @@
 """The doors of every optimizer that trains on blocks of chunks, and what it reports of a block."""
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
-
-Params = TypeVar("Params")
-Carry = TypeVar("Carry")
 
 
 class Info(NamedTuple):
@@ -19,7 +17,7 @@ class Info(NamedTuple):
     """
 
     observed: PyTree
-    figures: dict[str, Shaped[Array, " update"]]
+    figures: dict[str, Shaped[Array | np.ndarray, " update"]]
     updates: Int[Array, ""] | int
 
     def of_updates(self) -> dict[str, Any]:
@@ -35,8 +33,8 @@ class BlockOptimizer(Protocol):
         ...
 
     def advance(
-        self, params: Params, state: Any, carry: Carry, chunks: PyTree, count: int, context: PyTree
-    ) -> tuple[Params, Any, Carry, Info]:
+        self, params: Any, state: Any, carry: Any, chunks: Any, count: int, context: Any
+    ) -> tuple[Any, Any, Any, Info]:
         """Train on the first `count` of the chunks, the others being filler; `params` and `state` may be consumed.
 
         `carry` is handed on from the last of these chunks to the block after it; `context` is anything that stays the

@@ -7,7 +7,7 @@ rises is that of the block, entered with the states of the weights before the up
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -63,7 +63,7 @@ class SecondOrder:
         self.should_stop = should_stop
 
     @staticmethod
-    def of(config: TrainConfig, should_stop: Callable[[], bool]) -> "SecondOrder":
+    def of(config: TrainConfig, objective: Objective, should_stop: Callable[[], bool]) -> "SecondOrder":
         """The optimizer a config describes."""
         settings = HessianFreeSettings(
             initial_damping=config.initial_damping,
@@ -72,7 +72,7 @@ class SecondOrder:
             slice_size=config.slice_size,
         )
         return SecondOrder(
-            Objective.of(config),
+            objective,
             settings,
             curvature_sequences=config.curvature_sequences,
             mean=config.loss == "mean",
@@ -127,17 +127,18 @@ class SecondOrder:
 def network(params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
     model = eqx.combine(params, batch.constants)
+    output = cast(ExactOutput, model.output)
     length = jnp.max(batch.steps)
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
-    logits = model.output.logits(hidden, batch.targets, length)
+    logits = output.logits(hidden, batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
 
 def loss(l1: float, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequences) -> Float[Array, ""]:
     """The objective of a batch, as a mean over its sequences."""
     logits, hidden = outputs
-    losses = batch.constants.output.loss_of(logits, batch.targets)
+    losses = cast(ExactOutput, batch.constants.output).loss_of(logits, batch.targets)
     if l1 > 0:
         losses = losses + l1 * jnp.sum(jnp.abs(hidden), axis=-1)
     return batch.scale * jnp.sum(jnp.where(batch.mask, losses, 0)) / batch.mask.shape[1]

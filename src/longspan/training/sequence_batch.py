@@ -68,7 +68,12 @@ class Block:
     """The chunks of an update as sequences: lane b of chunk n is number n * lanes + b."""
 
     def __init__(self, chunks: Chunks, entered: PyTree, constants: SequenceModel, mean: bool):
-        self.chunks = Chunks(*(_side_by_side(leaf) for leaf in chunks[:-1]), chunks.lengths)
+        self.chunks = chunks._replace(
+            inputs=_side_by_side(chunks.inputs),
+            targets=_side_by_side(chunks.targets),
+            resets=_side_by_side(chunks.resets),
+            mask=_side_by_side(chunks.mask),
+        )
         self.first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), entered)
         self.constants = constants
         self.mean = mean
@@ -93,7 +98,7 @@ class Block:
             resets,
             mask,
             first=jax.tree.map(lambda leaf: leaf[numbers], self.first),
-            steps=steps,
+            steps=jnp.asarray(steps, jnp.int32),
             scale=jnp.float32(len(numbers) / counted),
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,
