@@ -18,9 +18,7 @@ def path(request, monkeypatch) -> str:
     return request.param
 
 
-@pytest.fixture(
-    params=runnable()[1:] or [pytest.param("", marks=pytest.mark.skip("native kernels are not built"))]
-)
+@pytest.fixture(params=runnable()[1:] or [pytest.param("", marks=pytest.mark.skip("native kernels are not built"))])
 def native_path(request, monkeypatch) -> str:
     """Selects one native library, for tests that compare with the twin."""
     select(monkeypatch, request.param)

@@ -23,7 +23,7 @@ LEVELS = [
     {"cli"},
     {"__main__"},
 ]
-WITHIN_LEVEL = {("training", "evaluation")}
+WITHIN_LEVEL = {("training", "evaluation"), ("search", "recipes")}
 
 
 def room_of(path: Path) -> str:

@@ -60,9 +60,7 @@ def test_value_gradient_and_hessian_product(path, family, shape):  # noqa: F811
     slope = jax.grad(total)
     np.testing.assert_allclose(slope(logits), gradient, rtol=2e-6, atol=1e-6)
     _, product = jax.jvp(slope, (logits,), (direction,))
-    np.testing.assert_allclose(
-        product, np.einsum("...ij,...j->...i", hessian, direction), rtol=1e-5, atol=2e-6
-    )
+    np.testing.assert_allclose(product, np.einsum("...ij,...j->...i", hessian, direction), rtol=1e-5, atol=2e-6)
     _, tangent = jax.jvp(total, (logits,), (direction,))
     np.testing.assert_allclose(tangent, np.vdot(gradient, direction), rtol=1e-4, atol=1e-4)
 
@@ -104,12 +102,14 @@ def test_softmax_does_not_overflow(path, shift):  # noqa: F811
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_that_are_not_finite_show(path, family, bad):  # noqa: F811
-    """-inf is a legal softmax logit (a symbol that cannot come); everything else must end as not finite."""
+    """-inf is a legal softmax logit (a symbol that cannot come); what was impossible and came costs infinity."""
     loss, _ = FAMILIES[family]
     logits, targets, _ = make(family, 2, 1, 13)
     mask = jnp.ones((2, 1))
     if family == "softmax":
         targets[1, 0] = 3
+    else:
+        targets[1, 0, 5] = bad == -np.inf
     logits[1, 0, 5] = bad
     value, gradient = jax.value_and_grad(lambda logits: loss(logits, targets, mask)[1, 0])(logits)
     if family == "softmax" and bad == -np.inf:

@@ -73,9 +73,7 @@ def run_forward(case, activation):
     return recurrence.forward(drive, first, recurrent, leak, resets, length, activation=activation)
 
 
-@pytest.mark.parametrize(
-    ("shape", "activation"), [*zip(SHAPES, itertools.cycle(ACTIVATIONS), strict=False)], ids=str
-)
+@pytest.mark.parametrize(("shape", "activation"), [*zip(SHAPES, itertools.cycle(ACTIVATIONS), strict=False)], ids=str)
 def test_forward_follows_its_definition(path, shape, activation):  # noqa: F811
     case = make(*shape)
     for got, want in zip(run_forward(case, activation), loop(case, activation), strict=True):
@@ -130,9 +128,7 @@ def test_values_that_are_not_finite_travel_as_in_the_twin(native_path, activatio
 
 
 def test_extreme_drives_saturate_exactly(path):  # noqa: F811
-    drive = jnp.asarray(
-        [-1e30, -200.0, -90.0, -20.0, -1e-30, 0.0, 1e-30, 20.0, 90.0, 200.0, 1e30], jnp.float32
-    )
+    drive = jnp.asarray([-1e30, -200.0, -90.0, -20.0, -1e-30, 0.0, 1e-30, 20.0, 90.0, 200.0, 1e30], jnp.float32)
     units = drive.size
     still = (jnp.zeros((1, units)), jnp.zeros((units, units)), jnp.zeros(units), jnp.zeros((1, 1), bool))
     for activation, (function, _) in ACTIVATIONS.items():
@@ -159,6 +155,22 @@ def test_activations_are_accurate_everywhere(path):  # noqa: F811
         np.testing.assert_allclose(hidden[0, :, 0], want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 1, 37, 5), (4, 3, 12, 4), (3, 3, 5, 0)], ids=str)
+def test_products_with_the_states_before_each_step(path, shape):  # noqa: F811
+    case = make(*shape)
+    hidden, _ = loop(case, "tanh")
+    length, resets = case["length"], case["resets"]
+    before = np.concatenate([case["first"][None], hidden[:-1]]) * ~resets[..., None]
+    hidden[length:] = np.nan
+    first, states, weights, cotangent = floats(case["first"], hidden, case["recurrent"], case["tangent"])
+    got = recurrence.previous_product(first, states, resets, length, weights)
+    np.testing.assert_allclose(got[:length], before[:length] @ case["recurrent"], rtol=1e-5, atol=1e-5)
+    assert not np.any(got[length:])
+    got = recurrence.previous_outer(first, states, resets, length, cotangent)
+    want = np.einsum("tbi,tbo->io", before[:length], case["tangent"][:length])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_length_beyond_the_chunk_means_all_of_it(path):  # noqa: F811
     case = make(3, 2, 5, 3)
     full = run_forward(case, "tanh")
@@ -170,9 +182,7 @@ def test_length_beyond_the_chunk_means_all_of_it(path):  # noqa: F811
 def test_vmap_and_jit_agree_with_a_loop(path):  # noqa: F811
     cases = [make(5, 2, 9, 4, seed=seed) for seed in range(3)]
     want = np.stack([run_forward(case, "tanh")[0] for case in cases])
-    stacked = [
-        jnp.stack(floats(*(case[name] for case in cases))) for name in ("drive", "first", "recurrent", "leak")
-    ]
+    stacked = [jnp.stack(floats(*(case[name] for case in cases))) for name in ("drive", "first", "recurrent", "leak")]
     resets = jnp.stack([jnp.asarray(case["resets"]) for case in cases])
 
     def run(drive, first, recurrent, leak, resets):

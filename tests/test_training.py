@@ -125,6 +125,16 @@ def test_a_finished_run_goes_on_only_when_allowed_more_epochs(music, uninterrupt
     assert essence(path) == essence(whole.path)
 
 
+def test_a_run_that_its_schedule_ended_stays_ended(music, tmp_path):
+    """rnnlm ends training by the gain, long before epochs or patience do; resuming must not add an epoch."""
+    config = tiny_config(learning_rate_schedule="rnnlm", learning_rate=1e-6, max_epochs=50, patience=40)
+    run = start(tmp_path / "run", music, config)
+    assert "0.3 %" in train(run, music).reason
+    before = essence(run.path)
+    assert "0.3 %" in train(Run.open(run.path), music).reason
+    assert essence(run.path) == before
+
+
 def test_a_diverging_run_stops_and_keeps_the_last_good_weights(music, tmp_path):
     config = tiny_config("sgd+r", learning_rate=1e30, max_epochs=5)
     run = start(tmp_path / "run", music, config)

@@ -11,11 +11,11 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "softmax", "nade", "gaussian"]
+OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored", "gaussian"]
 
 OUTPUTS_FOR = {
-    "music": ("bernoulli", "nade"),
-    "text": ("softmax",),
+    "music": ("bernoulli", "nade", "rbm"),
+    "text": ("softmax", "factored"),
     "classes": ("softmax",),
     "numbers": ("gaussian",),
 }
@@ -37,9 +37,17 @@ class TrainConfig:
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade), symbol (softmax) or number (gaussian)."""
+    """Distribution of the next frame (bernoulli, nade, rbm), symbol (softmax, factored) or number (gaussian)."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
+    rbm_size: int = 150
+    """rbm: hidden units that tie the keys of a frame together."""
+    cd_steps: int = 15
+    """rbm: Gibbs steps of contrastive divergence."""
+    classes: int = 30
+    """factored: number of word classes."""
+    class_rule: Literal["frequency", "square-root"] = "frequency"
+    """factored: classes of equal total frequency, or of equal total square root of it, which are more even in size."""
     hidden_size: int = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
@@ -94,6 +102,12 @@ class TrainConfig:
     """hf: sequences (lanes of chunks) of the block that give the curvature, drawn anew for every update."""
     slice_size: int = 32
     """hf: sequences computed at a time, which bounds the memory."""
+
+    # Pretraining
+    pretrain_frames: int = 0
+    """nade, rbm: passes over shuffled frames that fit the output alone before training."""
+    pretrain_recurrent: int = 0
+    """nade, rbm: passes with independent keys as output that fit the recurrent network before training."""
 
     # Sequences and budget
     chunk_length: int = 100
@@ -151,6 +165,9 @@ RULES = (
     Rule("span", 1, 100_000),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
+    Rule("rbm_size", 1, 65536),
+    Rule("cd_steps", 1, 10_000),
+    Rule("classes", 1, 1_000_000),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),
     Rule("leak_high", 0, 1, open_high=True),
@@ -168,6 +185,8 @@ RULES = (
     Rule("cg_iterations", 1, 100_000),
     Rule("curvature_sequences", 1, 1_000_000),
     Rule("slice_size", 1, 1_000_000),
+    Rule("pretrain_frames", 0),
+    Rule("pretrain_recurrent", 0),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 0),

@@ -48,7 +48,7 @@ class Trained:
         prime: np.ndarray | Sequence[int] | None = None,
     ) -> np.ndarray:
         """`num` sequences of frames or symbols that go on from `prime`, or from silence."""
-        self.run.data.check_goes_on()
+        self.run.data.kind_to_sample()
         return generate(
             self.model,
             length=length,
@@ -89,9 +89,7 @@ def train(
     return _to_end(Run.create(path, config, DataRecord.of(content), {}), content, listeners)
 
 
-def resume(
-    path: Path | str, *, data: Data | None = None, listeners: Sequence[Listener] = ()
-) -> Trained:
+def resume(path: Path | str, *, data: Data | None = None, listeners: Sequence[Listener] = ()) -> Trained:
     """Go on with a run exactly where it stopped."""
     run = Run.open(Path(path))
     return _to_end(run, _load(run) if data is None else data, listeners)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longspan.config import FIELDS, OutputName, TrainConfig
-from longspan.data import TargetKind
+from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
 
 LETTERS = {
@@ -28,8 +28,10 @@ HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block"
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
 LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 
+OUTPUTS = {"rbm": {"pretrain_frames": 30, "pretrain_recurrent": 10}}
+
 MUSIC = {"output": "bernoulli"}
-WORDS = {"output": "softmax", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
 TASKS = {"hidden_size": 100, "lanes": 20, "learning_rate_schedule": "constant", "patience": 200, "max_epochs": 1000}
@@ -46,6 +48,17 @@ TARGETS: dict[TargetKind, dict] = {
 TUNED: dict[tuple[str, str], dict] = {
     ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
     ("sgd+c", "nottingham"): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("nade:sgd+crm", "jsb"): {
+        "hidden_size": 100,
+        "nade_size": 100,
+        "learning_rate": 0.73,
+        "clip": 1.0,
+        "l1": 0.01,
+        "recurrent_scale": 1.0,
+        "input_scale": 0.05,
+        "output_scale": 0.03,
+        "plateau_epochs": 4,
+    },
 }
 
 
@@ -75,7 +88,7 @@ def parse(recipe: str) -> Recipe:
     known_letters = set(letters) <= set(LETTERS_OF.get(name, "")) and len(set(letters)) == len(letters)
     if name not in METHODS or not known_output or not known_letters or bool(letters) != bool(plus):
         known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "hf"]
-        known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf"]
+        known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
             f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or hf+ and letters of "
@@ -86,23 +99,24 @@ def parse(recipe: str) -> Recipe:
     return Recipe(output or None, name, frozenset(letters))
 
 
-def settings(recipe: str, data: str, targets: TargetKind) -> TrainConfig:
+def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
 
     Args:
         recipe: such as `nade:sgd+crm`.
         data: name of the data set; it matters where a recipe was tuned for it.
-        targets: what is predicted there, see `longspan.data.target_kind`.
+        targets: what is predicted there; found by the name where it is not given.
 
     Example:
-        >>> settings("nade:sgd+clr", "jsb", "frames").activation
+        >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
     output, method, letters = parse(recipe)
-    values = {**PLAIN, **TARGETS[targets], **METHODS[method]}
+    values = {**PLAIN, **TARGETS[targets or target_kind(data)], **METHODS[method]}
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
+    values |= OUTPUTS.get(values["output"], {})
     for letter in LETTERS:
         if letter in letters:
             values |= LETTERS[letter]

@@ -17,6 +17,11 @@ COMMANDS = {
     "resume": "go on with a run exactly where it stopped",
     "evaluate": "score a run on a split, as the paper does",
     "sample": "hear, see or read what a run learned: longspan sample RUN -o out.mid",
+    "inspect": "see how gradients travel through time in a trained model",
+    "search": "random search over a recipe's settings: longspan search sgd+c --data jsb --trials 20",
+    "worker": "join a study from anywhere its storage can be reached",
+    "reproduce": "the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
+    "compare": "settings and scores of several runs side by side",
     "data": "list, get, describe or import data sets",
     "doctor": "versions, devices, kernels, data found, write access",
 }

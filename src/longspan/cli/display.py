@@ -9,14 +9,16 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from longspan import paper
+from longspan.cli.figures import SHOWN, duration, format_figure
 from longspan.data.baselines import MusicBaselines, TaskBaselines, trivial_baselines
 from longspan.data.kinds import Data
 from longspan.data.synthetic import WRONG_SHARE
 from longspan.evaluation import Scores
+from longspan.training.loop import Listener
 from longspan.training.runs import Run
 
 
-class TrainingDisplay:
+class TrainingDisplay(Listener):
     """Shows epochs and blocks as they happen; on something that is not a terminal, one line an epoch."""
 
     def __init__(self, run: Run, *, quiet: bool):
@@ -32,7 +34,7 @@ class TrainingDisplay:
         )
         self.began = time.monotonic()
         self.steps = 0
-        self.valid: float | None = None
+        self.valid = "-"
 
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
@@ -47,14 +49,16 @@ class TrainingDisplay:
     def __exit__(self, *exception) -> None:
         self.live.stop()
 
+    def on_pretraining(self, what: str) -> None:
+        self.live.update(self.task, description=what, figures="")
+
     def on_block(self, progress, info, count: int, total: int) -> None:
         self.steps += count
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
-            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  "
-            f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
-            f"{describe_figures(progress.figures())}  at most {_duration(left / rate)} left"
+            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  valid {self.valid}  "
+            f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -65,11 +69,12 @@ class TrainingDisplay:
         )
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        self.valid = record["valid_log_likelihood"]
+        self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"
+        train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
-            f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
-            f"valid {record['valid_log_likelihood']:8.3f}  {describe_figures(record)}  {_duration(seconds)}  {mark}",
+            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_figures(record)}  "
+            f"{duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
@@ -104,23 +109,15 @@ def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = 
     table.add_column("")
     for name in names:
         table.add_column(SHOWN[name], justify="right")
-    table.add_row("this model", *(format_figure(name, getattr(scores, name)) for name in names), style="bold")
+    ours = [format_figure(name, getattr(scores, name)) for name in names]
+    if scores.log_likelihood_error is not None:
+        ours[0] = f"{scores.log_likelihood:.2f} ± {scores.log_likelihood_error:.2f} (estimate)"
+    table.add_row("this model", *ours, style="bold")
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
     other = "valid" if split == "test" else "test"
     console.print(f"Next:  longspan evaluate {run.path} --split {other}")
-
-
-SHOWN = {
-    "log_likelihood": "log-likelihood, nats",
-    "accuracy": "accuracy %",
-    "accuracy_union": "union accuracy %",
-    "perplexity": "perplexity",
-    "bits_per_character": "bits per character",
-    "error_rate": "wrong sequences %",
-    "squared_error": "squared error",
-}
 
 
 def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str, float]]]:
@@ -150,16 +147,3 @@ def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str
         "bits_per_character": baselines.bits_per_token,
     }
     return [*rows, ("single-symbol frequencies", unigram)]
-
-
-def format_figure(name: str, value: float | None) -> str:
-    """A score as a table shows it: accuracies and error rates in percent."""
-    if value is None:
-        return ""
-    return f"{100 * value:.2f}" if name.startswith(("accuracy", "error_rate")) else f"{value:.3f}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data_of
 from longspan.cli.options import parse
 from longspan.training.runs import Run
 
@@ -28,10 +29,8 @@ class EvaluateOptions:
 def run(arguments: list[str]) -> int:
     options = parse(EvaluateOptions, arguments, "longspan evaluate")
     evaluated = Run.open(options.path)
+    content = load_data_of(evaluated, options.data_dir, quiet=options.json)
     machine.prepare(evaluated.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(
-        evaluated.config, options.data_dir, quiet=options.json, expected=evaluated.data.fingerprint
-    )
     return session.evaluate(evaluated, content, options.split, as_json=options.json)

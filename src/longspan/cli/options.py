@@ -51,12 +51,17 @@ def parse_train(arguments: list[str]) -> TrainOptions:
     """Read recipe and data set first, since they decide the defaults of everything else."""
     arguments = list(arguments)
     recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
+    config, _ = configure(recipe, arguments)
+    return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+
+
+def configure(recipe: str, arguments: list[str]) -> tuple[TrainConfig, set[str]]:
+    """The config before flags: the recipe for the data set, then the TOML file; and the settings that file names."""
     toml = find_flag(arguments, "--toml")
     changes = recipes.read_toml(Path(toml)) if toml else {}
     data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
-    config = recipes.settings(recipe, data, target_kind(data, _folder(find_flag(arguments, "--data-dir"))))
-    config = dataclasses.replace(config, **changes)
-    return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+    targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
+    return dataclasses.replace(recipes.settings(recipe, data, targets), **changes), set(changes)
 
 
 def _folder(text: str | None) -> Path | None:
@@ -78,6 +83,17 @@ def find_flag(arguments: list[str], flag: str) -> str | None:
         elif argument.startswith(flag + "="):
             value = argument.partition("=")[2]
     return value
+
+
+def fixed_settings(arguments: list[str]) -> set[str]:
+    """The settings of a config that a command line gives."""
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    given = {
+        argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        for argument in arguments
+        if argument[:2] == "--"
+    }
+    return names & given
 
 
 def pick(name: str, choices: list[str], what: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data_of
 from longspan.cli.options import Watching, parse
 from longspan.training.runs import Run
 
@@ -31,10 +32,8 @@ def run(arguments: list[str]) -> int:
     if options.max_epochs is not None:
         resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
         resumed.write_config()
+    content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
     machine.prepare(resumed.config.threads)
     from longspan.cli import session
 
-    content = session.load_data(
-        resumed.config, options.data_dir, quiet=options.watching.json, expected=resumed.data.fingerprint
-    )
     return session.run_to_end(resumed, content, options.watching)

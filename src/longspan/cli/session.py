@@ -1,19 +1,15 @@
-"""What `train`, `resume` and `evaluate` do once JAX may be imported: load, train, score, show."""
+"""What `train`, `resume` and `evaluate` do once JAX may be imported: train, score, show."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
-from longspan import cli, data
+from longspan import cli
 from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
-from longspan.cli.output import print_json, progress_bar
-from longspan.config import TrainConfig
-from longspan.errors import InputError
+from longspan.cli.output import print_json
+from longspan.cli.signals import first_interrupt
+from longspan.data.kinds import Data
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.training.loop import Listener, Outcome, train
 from longspan.training.runs import Run
@@ -21,18 +17,7 @@ from longspan.training.setup import trained_model
 from longspan.training.tensorboard import TensorBoardListener
 
 
-def load_data(config: TrainConfig, data_dir: Path | None, *, quiet: bool, expected: str | None = None):
-    """Load a config's data set; with `expected`, refuse one that is not the one a run was trained on."""
-    with progress_bar(quiet=quiet) as progress:
-        content = data.load(config.data, data_dir, span=config.span, progress=progress)
-    if expected is not None and content.fingerprint != expected:
-        raise InputError(
-            f"the data of {config.data!r} have changed since the run began; restore them or start a new run"
-        )
-    return content
-
-
-def run_to_end(run: Run, content, watching: Watching) -> int:
+def run_to_end(run: Run, content: Data, watching: Watching) -> int:
     """Train a run to its end, score its best weights on the test split and say what to do next."""
     as_json = watching.json
     with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
@@ -60,7 +45,7 @@ def run_to_end(run: Run, content, watching: Watching) -> int:
     return cli.DONE
 
 
-def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
+def evaluate(run: Run, content: Data, split: str, *, as_json: bool) -> int:
     """Score the best weights of a run on a split."""
     scores = SplitEvaluator(content, split).scores(trained_model(run))
     if as_json:
@@ -70,30 +55,12 @@ def evaluate(run: Run, content, split: str, *, as_json: bool) -> int:
     return cli.DONE
 
 
-@contextmanager
-def first_interrupt() -> Iterator:
-    """Yield a function that tells whether Ctrl-C was pressed; a second one stops at once."""
-    seen = []
-
-    def remember(number, frame):
-        if seen:
-            raise KeyboardInterrupt
-        seen.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _scores_document(run: Run, content, split: str, scores: dict) -> dict:
+def _scores_document(run: Run, content: Data, split: str, scores: dict) -> dict:
     references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
     return {"run": str(run.path), "split": split, **scores, "references": references}
 
 
-def _after_interrupt(run: Run, content, outcome: Outcome, as_json: bool) -> int:
+def _after_interrupt(run: Run, content: Data, outcome: Outcome, as_json: bool) -> int:
     score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
     if as_json:
         print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})

@@ -3,17 +3,18 @@
 from pathlib import Path
 
 from longspan.cli import machine
+from longspan.cli.loading import load_data
 from longspan.cli.options import parse_train
 from longspan.training.runs import DataRecord, Run, next_run_path
 
 
 def run(arguments: list[str]) -> int:
     options = parse_train(arguments)
-    machine.prepare(options.config.threads)
+    config = options.config
+    content = load_data(config.data, options.data_dir, quiet=options.watching.json, span=config.span)
+    path = options.run_dir or next_run_path(Path("runs"), config)
+    created = Run.create(path, config, DataRecord.of(content), machine.describe(config.threads))
+    machine.prepare(config.threads)
     from longspan.cli import session
 
-    content = session.load_data(options.config, options.data_dir, quiet=options.watching.json)
-    path = options.run_dir or next_run_path(Path("runs"), options.config)
-    environment = machine.describe(options.config.threads)
-    created = Run.create(path, options.config, DataRecord.of(content), environment)
     return session.run_to_end(created, content, options.watching)

@@ -20,7 +20,7 @@ def loss(
 
     Args:
         logits: l.
-        targets: x, 0 or 1.
+        targets: x, on (not 0) or off.
         mask: frames that count, or their weights.
     """
     return _loss(logits, targets, mask.astype(logits.dtype))
@@ -29,8 +29,7 @@ def loss(
 @jax.custom_jvp
 def _loss(logits, targets, mask):
     if not library.fits(logits):
-        x = targets.astype(logits.dtype)
-        cost = jnp.maximum(logits, 0) - x * logits + jnp.log1p(jnp.exp(-jnp.abs(logits)))
+        cost = jax.nn.softplus(jnp.where(targets != 0, -logits, logits))
         return jnp.where(mask != 0, mask * cost.sum(-1), 0)
     return library.call("bernoulli_loss", (mask,), logits, targets, mask)[0]
 
@@ -45,7 +44,7 @@ def _differentiate_loss(primals, tangents):
 @jax.custom_jvp
 def _loss_and_gradient(logits, targets, mask):
     if not library.fits(logits):
-        gradient = jax.nn.sigmoid(logits) - targets.astype(logits.dtype)
+        gradient = jnp.where(targets != 0, -jax.nn.sigmoid(-logits), jax.nn.sigmoid(logits))
         return _loss(logits, targets, mask), _masked(mask, gradient)
     return tuple(library.call("bernoulli_loss_gradient", (mask, logits), logits, targets, mask))
 

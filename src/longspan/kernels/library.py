@@ -44,9 +44,7 @@ def find() -> Library:
     if kernels not in {"", "native", "xla"}:
         raise InputError(f"LONGSPAN_KERNELS must be native or xla, got {kernels!r}.")
     if wanted and wanted not in INSTRUCTION_SETS:
-        raise InputError(
-            f"LONGSPAN_INSTRUCTION_SET must be one of {', '.join(INSTRUCTION_SETS)}, got {wanted!r}."
-        )
+        raise InputError(f"LONGSPAN_INSTRUCTION_SET must be one of {', '.join(INSTRUCTION_SETS)}, got {wanted!r}.")
     if kernels == "xla":
         return _no("LONGSPAN_KERNELS=xla")
     found = _find_native(wanted)
@@ -55,9 +53,7 @@ def find() -> Library:
     return found
 
 
-def call(
-    operation: str, results: Sequence[Any], *operands: jax.Array, aliases: dict[int, int] | None = None
-) -> Any:
+def call(operation: str, results: Sequence[Any], *operands: jax.Array, aliases: dict[int, int] | None = None) -> Any:
     """Traces one native operation.
 
     Args:
@@ -67,10 +63,11 @@ def call(
         aliases: operand index to result index, for results written over an operand.
     """
     found = find()
+    if found.loaded is None:
+        raise RuntimeError(f"No native kernels for {operation}: {found.reason}")
+    found.loaded.longspan_set_threads(threads())
     target = _register(operation, found.instruction_set)
-    return jax.ffi.ffi_call(target, tuple(results), vmap_method="sequential", input_output_aliases=aliases)(
-        *operands
-    )
+    return jax.ffi.ffi_call(target, tuple(results), vmap_method="sequential", input_output_aliases=aliases)(*operands)
 
 
 def fits(*arrays: jax.Array) -> bool:

@@ -69,8 +69,7 @@ def _transpose(cotangents, *arrays, apply, transpose, residuals):
     cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
     results = linear_map(transpose, apply, fixed, cotangents)
     kept = [
-        result if ad.is_undefined_primal(operand) else None
-        for operand, result in zip(operands, results, strict=True)
+        result if ad.is_undefined_primal(operand) else None for operand, result in zip(operands, results, strict=True)
     ]
     return [None] * residuals + kept
 
@@ -89,10 +88,7 @@ class _Mapped:
 
 def _batch(arrays, axes, *, apply, transpose, residuals):
     size = next(array.shape[axis] for array, axis in zip(arrays, axes, strict=True) if axis is not None)
-    moved = [
-        array if axis is None else jnp.moveaxis(array, axis, 0)
-        for array, axis in zip(arrays, axes, strict=True)
-    ]
+    moved = [array if axis is None else jnp.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
     operands = [
         jnp.broadcast_to(array, (size, *array.shape)) if axis is None else array
         for array, axis in zip(moved[residuals:], axes[residuals:], strict=True)

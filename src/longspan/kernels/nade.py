@@ -1,168 +1,89 @@
-"""Logits of a conditional NADE over on/off keys, by the few hidden vectors that piano rolls need.
+"""Conditional logits of NADE (section 3.3 of the paper) for frames with few keys on.
 
-The hidden pre-activation changes only after a key that is on, so a frame of n notes has n + 1 distinct hidden
-vectors instead of one a key. All those of a chunk, one *row* each, are gone through in blocks of fixed size and as many
-blocks as it takes: the cost follows the notes, and a frame with every key on is merely more rows.
+Key i of a frame x has the logit l_i = b_i + sigmoid(c + sum_{j<i} x_j W_j) . V_i, where the biases b and c
+depend on the step and the weights W and V do not. The hidden vector changes only after a key that is on, so a
+frame with m keys on needs m + 1 distinct ones instead of one per key. The native kernel computes exactly
+those. The Bernoulli loss of the logits is the likelihood.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero, linear_call
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, UInt8
 
-BLOCK = 128
-"""Rows of a matrix product: enough to be fast, few enough that the last block wastes little."""
+from longspan.kernels import library
+from longspan.kernels import nade_twin as twin
+from longspan.kernels.linear import linear_map
+from longspan.kernels.matmul import scalar, shorten
 
-Residuals = tuple[Array, Array, Array, Array, Array]
-"""Hidden bias, weights, readout, targets and length: what a derivative is taken at."""
+Frames: TypeAlias = Float[Array, "time lanes keys"]
+Targets: TypeAlias = UInt8[Array, "time lanes keys"]
+Length: TypeAlias = Int[Array, ""]
+
+
+class Parameters(NamedTuple):
+    """What the logits depend on smoothly: biases of every step, and the weights all steps share."""
+
+    visible_bias: Frames
+    hidden_bias: Float[Array, "time lanes hidden"]
+    weights: Float[Array, "keys hidden"]
+    readout: Float[Array, "hidden keys"]
+
+
+def logits(
+    visible_bias: Frames,
+    hidden_bias: Float[Array, "time lanes hidden"],
+    weights: Float[Array, "keys hidden"],
+    readout: Float[Array, "hidden keys"],
+    targets: Targets,
+    length: Length,
+) -> Frames:
+    """Logit of every key given the keys before it, for every step t < length.
+
+    Args:
+        visible_bias: b_t.
+        hidden_bias: c_t.
+        weights: W, a row for each key.
+        readout: V, a column for each key.
+        targets: x_t, the keys that are on.
+        length: steps that count; the others have logits of zero.
+    """
+    parameters = Parameters(*map(jnp.asarray, (visible_bias, hidden_bias, weights, readout)))
+    return _logits(parameters, jnp.asarray(targets), jnp.asarray(length))
 
 
 @jax.custom_jvp
-def logits(
-    visible_bias: Float[Array, "time lane key"],
-    hidden_bias: Float[Array, "time lane unit"],
-    weights: Float[Array, "key unit"],
-    readout: Float[Array, "unit key"],
-    targets: Shaped[Array, "time lane key"],
-    length: Int[Array, ""],
-) -> Float[Array, "time lane key"]:
-    r"""Log-odds of each key being on, given the keys below it.
-
-    .. math:: l_i = b_i + \sigma\Big(c + \sum_{j < i} x_j W_j\Big) \cdot V_{\cdot i}
-
-    Args:
-        visible_bias: `b` of each frame.
-        hidden_bias: `c` of each frame.
-        weights: `W`, what a key that is on adds to the hidden pre-activation.
-        readout: `V`, from the hidden units to the log-odds.
-        targets: `x`, the frames, 0 or 1.
-        length: steps from here on are padding; their logits mean nothing.
-    """
-    return visible_bias + forward(hidden_bias, weights, readout, targets, length)
+def _logits(parameters, targets, length):
+    if not library.fits(*parameters):
+        visible_bias, hidden_bias, weights, readout = parameters
+        return shorten(visible_bias, length) + twin.forward(hidden_bias, weights, readout, targets, length)
+    operands = (*parameters, targets, scalar(length))
+    return library.call("nade_logits", (parameters.visible_bias,), *operands)[0]
 
 
-def _logits_tangent(primals, tangents):
-    _, hidden_bias, weights, readout, targets, length = primals
-    visible_change, *changes, _, _ = tangents
-    value = logits(*primals)
-    change = jnp.zeros_like(value)
-    moving = tuple(None if isinstance(one, SymbolicZero) else one for one in changes)
-    if any(one is not None for one in moving):
-        change = _push((hidden_bias, weights, readout, targets, length), moving)
-    if not isinstance(visible_change, SymbolicZero):
-        change = change + visible_change
-    return value, change
+@_logits.defjvp
+def _differentiate(primals, tangents):
+    parameters, targets, length = primals
+    residuals = (*parameters[1:], targets, length)
+    value = _logits(parameters, targets, length)
+    return value, linear_map(_tangent, _adjoint, residuals, tuple(tangents[0]))[0]
 
 
-logits.defjvp(_logits_tangent, symbolic_zeros=True)
+def _tangent(residuals, operands):
+    hidden_bias, weights, readout, targets, length = residuals
+    if not library.fits(hidden_bias, weights, readout, *operands):
+        visible_change, *changes = operands
+        pushed = twin.tangent(hidden_bias, weights, readout, targets, length, changes)
+        return [shorten(visible_change, length) + pushed]
+    fixed = (hidden_bias, weights, readout, targets, scalar(length))
+    return library.call("nade_tangent", (operands[0],), *fixed, *operands)
 
 
-def _push(residuals: Residuals, changes):
-    def push(residuals: Residuals, changes):
-        return tangent(*residuals, changes)
-
-    def pull(residuals: Residuals, cotangent):
-        pulled = adjoint(*residuals, cotangent)
-        return tuple(None if change is None else one for change, one in zip(changes, pulled, strict=True))
-
-    return linear_call(push, pull, residuals, changes)
-
-
-class Rows(NamedTuple):
-    """A block of hidden vectors: whose they are, which keys feed them and which keys read them."""
-
-    frame: Int[Array, " row"]
-    """Number of the frame; past the last one where the block is not full."""
-    feeds: Float[Array, "row key"]
-    reads: Bool[Array, "row key"]
-
-
-def forward(hidden_bias, weights, readout, targets, length):
-    """The part of the logits that the hidden units give."""
-    bias = _frames(hidden_bias)
-
-    def add_block(total, rows: Rows):
-        hidden = _hidden(rows, bias, weights)
-        return _add_rows(total, rows, jnp.where(rows.reads, hidden @ readout, 0))
-
-    total = jnp.zeros((len(bias), len(weights)), bias.dtype)
-    return _over_blocks(add_block, total, targets, length, bias.dtype).reshape(targets.shape)
-
-
-def tangent(hidden_bias, weights, readout, targets, length, changes):
-    """Push changes of hidden bias, weights and readout (None for no change) forward to the logits."""
-    bias = _frames(hidden_bias)
-    bias_change, weights_change, readout_change = changes
-    bias_change = None if bias_change is None else _frames(bias_change)
-
-    def add_block(total, rows: Rows):
-        hidden = _hidden(rows, bias, weights)
-        change = jnp.zeros_like(hidden)
-        if bias_change is not None:
-            change = change + bias_change[rows.frame]
-        if weights_change is not None:
-            change = change + rows.feeds @ weights_change
-        row_change = (hidden * (1 - hidden) * change) @ readout
-        if readout_change is not None:
-            row_change = row_change + hidden @ readout_change
-        return _add_rows(total, rows, jnp.where(rows.reads, row_change, 0))
-
-    total = jnp.zeros((len(bias), len(weights)), bias.dtype)
-    return _over_blocks(add_block, total, targets, length, bias.dtype).reshape(targets.shape)
-
-
-def adjoint(hidden_bias, weights, readout, targets, length, cotangent):
-    """The exact transpose of `tangent`: pull a cotangent of the logits back to hidden bias, weights and readout."""
-    bias, cotangent = _frames(hidden_bias), _frames(cotangent)
-
-    def add_block(totals, rows: Rows):
-        bias_total, weights_total, readout_total = totals
-        hidden = _hidden(rows, bias, weights)
-        pulled = jnp.where(rows.reads, cotangent[rows.frame], 0)
-        change = hidden * (1 - hidden) * (pulled @ readout.T)
-        return (
-            _add_rows(bias_total, rows, change),
-            weights_total + rows.feeds.T @ change,
-            readout_total + hidden.T @ pulled,
-        )
-
-    totals = (jnp.zeros_like(bias), jnp.zeros_like(weights), jnp.zeros_like(readout))
-    bias_total, *others = _over_blocks(add_block, totals, targets, length, bias.dtype)
-    return bias_total.reshape(hidden_bias.shape), *others
-
-
-def _over_blocks(add_block: Callable, total, targets, length, dtype):
-    """Fold `add_block` over the rows of all frames before `length`."""
-    inside = jnp.repeat(jnp.arange(targets.shape[0]) < length, targets.shape[1])
-    frames = _frames(targets)
-    upto = jnp.cumsum(frames, axis=1, dtype=jnp.int32)
-    notes_below = upto - frames
-    counts = jnp.where(inside, upto[:, -1] + 1, 0)
-    ends = jnp.cumsum(counts)
-    starts = ends - counts
-
-    def add(block, total):
-        row = block * BLOCK + jnp.arange(BLOCK)
-        frame = jnp.searchsorted(ends, row, side="right")
-        notes_before = (row - starts[frame])[:, None]
-        used = (frame < len(frames))[:, None]
-        below = notes_below[frame]
-        feeds = (used & (below < notes_before) & (frames[frame] > 0)).astype(dtype)
-        return add_block(total, Rows(frame, feeds, used & (below == notes_before)))
-
-    return jax.lax.fori_loop(0, (ends[-1] + BLOCK - 1) // BLOCK, add, total)
-
-
-def _hidden(rows: Rows, bias, weights):
-    return jax.nn.sigmoid(bias[rows.frame] + rows.feeds @ weights)
-
-
-def _add_rows(total, rows: Rows, values):
-    return total.at[rows.frame].add(values, mode="drop", indices_are_sorted=True)
-
-
-def _frames(array: Shaped[Array, "time lane key"]) -> Shaped[Array, "frame key"]:
-    return array.reshape(-1, *array.shape[2:])
+def _adjoint(residuals, cotangents):
+    hidden_bias, weights, readout, targets, length = residuals
+    cotangent = shorten(cotangents[0], length)
+    if not library.fits(hidden_bias, weights, readout, cotangent):
+        return [cotangent, *twin.adjoint(hidden_bias, weights, readout, targets, length, cotangent)]
+    operands = (hidden_bias, weights, readout, targets, scalar(length), cotangents[0])
+    return [cotangent, *library.call("nade_adjoint", operands[:3], *operands)]

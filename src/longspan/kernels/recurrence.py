@@ -13,9 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from longspan.kernels import library
+from longspan.kernels.matmul import outer, product, scalar, shorten
 
 Activation: TypeAlias = Literal["tanh", "sigmoid", "rectifier"]
 Steps: TypeAlias = Float[Array, "time lanes units"]
+State: TypeAlias = Float[Array, "lanes units"]
 Square: TypeAlias = Float[Array, "units units"]
 Units: TypeAlias = Float[Array, " units"]
 Resets: TypeAlias = Bool[Array, "time lanes"]
@@ -24,7 +26,7 @@ Length: TypeAlias = Int[Array, ""]
 
 def forward(
     drive: Steps,
-    first: Float[Array, "lanes units"],
+    first: State,
     recurrent: Square,
     leak: Units,
     resets: Resets,
@@ -46,16 +48,14 @@ def forward(
     if not library.fits(drive, first, recurrent, leak):
         return forward_twin(drive, first, recurrent, leak, resets, length, activation=activation)
     operation = f"recurrence_{activation}"
-    return library.call(operation, (drive, drive), recurrent, leak, resets, _scalar(length), drive, first)
+    return library.call(operation, (drive, drive), recurrent, leak, resets, scalar(length), drive, first)
 
 
-def tangent(
-    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps
-) -> Steps:
+def tangent(recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps) -> Steps:
     """Tangent of the hidden states: dh_t = a k_t dh_{t-1} + gain_t (k_t dh_{t-1} U + du_t), dh_0 = 0."""
     if not library.fits(recurrent, leak, gain, drive_tangent):
         return tangent_twin(recurrent, leak, gain, resets, length, drive_tangent)
-    operands = (recurrent, leak, resets, _scalar(length), gain, drive_tangent)
+    operands = (recurrent, leak, resets, scalar(length), gain, drive_tangent)
     return library.call("recurrence_tangent", (drive_tangent,), *operands)[0]
 
 
@@ -65,13 +65,29 @@ def adjoint(
     """Cotangent of the drive: gain_t e_t with e_t = c_t + k_{t+1} (a e_{t+1} + (gain_{t+1} e_{t+1}) U^T)."""
     if not library.fits(recurrent, leak, gain, hidden_cotangent):
         return adjoint_twin(recurrent, leak, gain, resets, length, hidden_cotangent)
-    operands = (recurrent, leak, resets, _scalar(length), gain, hidden_cotangent)
+    operands = (recurrent, leak, resets, scalar(length), gain, hidden_cotangent)
     return library.call("recurrence_adjoint", (hidden_cotangent,), *operands)[0]
+
+
+def previous_product(first: State, hidden: Steps, resets: Resets, length: Length, weights: Square) -> Steps:
+    """k_t h_{t-1} W for every step t < length: how a change of U enters the drive."""
+    if not library.fits(first, hidden, weights):
+        return product(_previous(first, hidden, resets), weights, length)
+    return library.call("recurrence_product", (hidden,), first, hidden, resets, scalar(length), weights)[0]
+
+
+def previous_outer(first: State, hidden: Steps, resets: Resets, length: Length, drive_cotangent: Steps) -> Square:
+    """The sum over steps of (k_t h_{t-1})^T c_t: the gradient of U, the transpose of `previous_product`."""
+    if not library.fits(first, hidden, drive_cotangent):
+        return outer(_previous(first, hidden, resets), drive_cotangent, length)
+    result = jax.ShapeDtypeStruct((hidden.shape[2],) * 2, hidden.dtype)
+    operands = (first, hidden, resets, scalar(length), drive_cotangent)
+    return library.call("recurrence_outer", (result,), *operands)[0]
 
 
 def forward_twin(
     drive: Steps,
-    first: Float[Array, "lanes units"],
+    first: State,
     recurrent: Square,
     leak: Units,
     resets: Resets,
@@ -89,7 +105,7 @@ def forward_twin(
         return hidden, (hidden, (1 - leak) * slope)
 
     _, (hidden, gain) = jax.lax.scan(step, first, (drive, resets))
-    return _shorten(hidden, length), _shorten(gain, length)
+    return shorten(hidden, length), shorten(gain, length)
 
 
 def tangent_twin(
@@ -104,7 +120,7 @@ def tangent_twin(
         return hidden, hidden
 
     _, hidden = jax.lax.scan(step, jnp.zeros_like(gain[0]), (gain, drive_tangent, resets))
-    return _shorten(hidden, length)
+    return shorten(hidden, length)
 
 
 def adjoint_twin(
@@ -118,9 +134,13 @@ def adjoint_twin(
         drive = gain * error
         return jnp.where(reset[:, None], 0, leak * error + drive @ recurrent.T), drive
 
-    inputs = (_shorten(gain, length), _shorten(hidden_cotangent, length), resets)
+    inputs = (shorten(gain, length), shorten(hidden_cotangent, length), resets)
     _, drive = jax.lax.scan(step, jnp.zeros_like(gain[0]), inputs, reverse=True)
     return drive
+
+
+def _previous(first: State, hidden: Steps, resets: Resets) -> Steps:
+    return jnp.where(resets[..., None], 0, jnp.concatenate([first[None], hidden[:-1]]))
 
 
 def _activate(z: Array, activation: Activation) -> tuple[Array, Array]:
@@ -131,11 +151,3 @@ def _activate(z: Array, activation: Activation) -> tuple[Array, Array]:
         value = jax.nn.sigmoid(z)
         return value, value * (1 - value)
     return jnp.maximum(z, 0), (z > 0).astype(z.dtype)
-
-
-def _shorten(rows: Steps, length: Length) -> Steps:
-    return jnp.where(jnp.arange(rows.shape[0])[:, None, None] < length, rows, 0)
-
-
-def _scalar(length: Length) -> Array:
-    return jnp.asarray(length, jnp.int32)

@@ -93,11 +93,15 @@ class LeakyCell(Cell):
         return jnp.zeros_like(self.bias)
 
     def step(self, state, inputs):
-        value = ACTIVATIONS[self.activation](state @ self.recurrent + self.drive(inputs))
+        value = self.activate(state @ self.recurrent + self.drive(inputs))
         return self.leak.value * state + (1 - self.leak.value) * value
 
     def output(self, state):
         return state
+
+    def activate(self, pre_activation: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The non-linearity."""
+        return ACTIVATIONS[self.activation](pre_activation)
 
     def drive(self, inputs: Shaped[Array, "..."]) -> Float[Array, "... hidden"]:
         """What the input adds to the pre-activation: whole numbers of 32 bits are symbols, anything else a vector."""

@@ -64,9 +64,8 @@ def leaky_trace(
 
 def _inside(primals, hidden, gain):
     drive, first, recurrent, leak, resets, length = primals
-    before = previous_states(hidden, first, resets)
-    inner = matmul.shorten(matmul.product(before, recurrent, length) + drive, length)
-    return hidden, inner, gain / (1 - leak)
+    recurred = passes.previous_product(first, hidden, resets, length, recurrent)
+    return hidden, matmul.shorten(recurred + drive, length), gain / (1 - leak)
 
 
 def _leaky_trace_tangent(activation, primals, tangents):
@@ -89,8 +88,8 @@ def _drive_change(primals, tangents, hidden):
     change = _materialize(tangents[0], drive)
     if isinstance(tangents[2], SymbolicZero):
         return change
-    before = previous_states(hidden, first, resets)
-    return change + linear_map(_multiply, _outer, (before, length), (tangents[2],))[0]
+    walked = (first, hidden, resets, length)
+    return change + linear_map(_previous_product, _previous_outer, walked, (tangents[2],))[0]
 
 
 def _hidden_change(primals, tangents, gain, change):
@@ -124,14 +123,14 @@ def _adjoint(residuals, cotangents):
     return [passes.adjoint(recurrent, leak, gain, resets, length, cotangents[0])]
 
 
-def _multiply(residuals, operands):
-    before, length = residuals
-    return [matmul.product(before, operands[0], length)]
+def _previous_product(residuals, operands):
+    first, hidden, resets, length = residuals
+    return [passes.previous_product(first, hidden, resets, length, operands[0])]
 
 
-def _outer(residuals, cotangents):
-    before, length = residuals
-    return [matmul.outer(before, cotangents[0], length)]
+def _previous_outer(residuals, cotangents):
+    first, hidden, resets, length = residuals
+    return [passes.previous_outer(first, hidden, resets, length, cotangents[0])]
 
 
 def _follow(residuals, operands):

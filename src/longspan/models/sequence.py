@@ -8,9 +8,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
 from longspan.models.cells import Cell, LeakyCell, draw_leaks, draw_recurrent
+from longspan.models.factored import ClassFactored, class_starts
 from longspan.models.nade import Nade
 from longspan.models.outputs import Bernoulli, Gaussian, Output, Softmax
 from longspan.models.parameters import Constant
+from longspan.models.rbm import Rbm
+
+RAREST = 1e-7
+"""Rate an output starts out with for a symbol that training never shows."""
 
 
 class SequenceModel(eqx.Module):
@@ -61,14 +66,20 @@ def build(
 
 def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray) -> Output:
     """A freshly initialised output model of the config's kind."""
+    size, scale = config.hidden_size, config.output_scale
     if config.output == "gaussian":
-        return Gaussian.initial(
-            config.hidden_size, jnp.asarray(base_rates, jnp.float32), config.output_scale, key=key
+        return Gaussian.initial(size, jnp.asarray(base_rates, jnp.float32), scale, key=key)
+    if config.output in ("softmax", "factored"):
+        rates = np.maximum(base_rates, RAREST)
+        if config.output == "softmax":
+            return Softmax.initial(size, jnp.asarray(np.log(rates), jnp.float32), scale, key=key)
+        return ClassFactored.initial(
+            size, rates, class_starts(rates, config.classes, config.class_rule), scale, key=key
         )
-    rates = jnp.asarray(np.clip(base_rates, 1e-4, 1 - 1e-4), jnp.float32)
-    if config.output == "softmax":
-        return Softmax.initial(config.hidden_size, jnp.log(rates), config.output_scale, key=key)
-    log_odds = jnp.log(rates) - jnp.log1p(-rates)
+    rates = np.clip(base_rates, 1e-4, 1 - 1e-4)
+    log_odds = jnp.asarray(np.log(rates / (1 - rates)), jnp.float32)
     if config.output == "nade":
-        return Nade.initial(config.hidden_size, config.nade_size, log_odds, config.output_scale, key=key)
-    return Bernoulli.initial(config.hidden_size, log_odds, config.output_scale, key=key)
+        return Nade.initial(size, config.nade_size, log_odds, scale, key=key)
+    if config.output == "rbm":
+        return Rbm.initial(size, config.rbm_size, log_odds, scale, config.cd_steps, key=key)
+    return Bernoulli.initial(size, log_odds, scale, key=key)

@@ -36,8 +36,7 @@ def count_examples(batch: PyTree, batch_axis: BatchAxis) -> int:
     sizes = {leaf.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1:
         raise InputError(
-            "every array of a batch must hold the same number of examples along its batch axis: "
-            f"got {sorted(sizes)}"
+            f"every array of a batch must hold the same number of examples along its batch axis: got {sorted(sizes)}"
         )
     return sizes.pop()
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -25,15 +25,21 @@ from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.interface import BlockOptimizer, Info
 from longspan.training import checkpoints
 from longspan.training.objective import Context, Objective
+from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
 from longspan.training.schedule import Decision, decide
 from longspan.training.setup import ADVICE, clip_threshold, first_carry, initial_model, make_optimizer
 from longspan.training.source import ChunkSource, base_rates
 from longspan.training.state import Progress, TrainingState
 
+LAST_EPOCH = "reached {} epochs"
 
-class Listener(Protocol):
-    """Whoever shows a run to a person."""
+
+class Listener:
+    """Whoever watches a run; each of these may be left as it is."""
+
+    def on_pretraining(self, what: str) -> None:
+        """A pass of a pretraining is done."""
 
     def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None:
         """A block of `count` chunks is done, of an epoch of `total`."""
@@ -74,9 +80,16 @@ def train(
     """
     config = run.config
     model = initial_model(config, run.data, base_rates(data))
+    source = ChunkSource(config, data)
+    run.set_status("running")
+    if not run.has_checkpoint:
+        try:
+            model = _pretrained(run, model, source, listeners, interrupted)
+        except Interrupted:
+            run.set_status("interrupted", "asked to stop")
+            return Outcome("interrupted", "asked to stop", model)
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
-    source = ChunkSource(config, data)
     valid = SplitEvaluator(data, "valid")
     state, optimizer = _fresh_or_resumed(run, model, params, source, context, interrupted)
 
@@ -84,7 +97,6 @@ def train(
         run.set_status(status, reason)
         return Outcome(status, reason, eqx.combine(state.best, constants))
 
-    run.set_status("running")
     began = saved = time.monotonic()
     try:
         while state.progress.stop is None:
@@ -141,19 +153,37 @@ def _fresh_or_resumed(
     optimizer = make_optimizer(run.config, objective, progress.threshold, interrupted)
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
-    if newest is not None:
+    if newest is None:
+        _save(run, state)  # so that resuming never repeats a pretraining
+    else:
         state = state.with_arrays(newest.arrays)
-    if progress.epoch < run.config.max_epochs and progress.schedule.stale < run.config.patience:
+    if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
         # A run that ended at its last epoch and has since been allowed more goes on.
         state.progress = msgspec.structs.replace(progress, stop=None)
     return state, optimizer
+
+
+def _pretrained(
+    run: Run,
+    model: SequenceModel,
+    source: ChunkSource,
+    listeners: Sequence[Listener],
+    interrupted: Callable[[], bool],
+) -> SequenceModel:
+    def on_epoch(what: str) -> None:
+        for listener in listeners:
+            listener.on_pretraining(what)
+        if interrupted():
+            raise Interrupted
+
+    return pretrain(run.config, model, source.content, source, on_epoch)
 
 
 def _finish_epoch(
     run: Run, state: TrainingState, optimizer: BlockOptimizer, score: float, errors: dict[str, float], constants
 ) -> dict:
     """Judge the epoch, keep or restore weights, and write what it came to."""
-    progress, config = state.progress, run.config
+    progress, config, exact = state.progress, run.config, state.params.output.exact
     if not math.isfinite(score):
         raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
@@ -163,9 +193,11 @@ def _finish_epoch(
     record = {
         "epoch": progress.epoch + 1,
         "step": progress.step,
-        "train_log_likelihood": progress.train_log_likelihood,
+        # What an output without an exact likelihood descends is something else than its likelihood.
+        "train_log_likelihood": progress.train_log_likelihood if exact else None,
         "valid_log_likelihood": score,
         **{f"valid_{name}": value for name, value in errors.items()},
+        "exact": exact,
         "best": decision.is_best,
         **progress.figures(),
     }
@@ -174,7 +206,7 @@ def _finish_epoch(
         run.write_model(to_named(eqx.combine(state.best, constants)))
     stop = decision.stop
     if stop is None and progress.epoch + 1 >= config.max_epochs:
-        stop = f"reached {config.max_epochs} epochs"
+        stop = LAST_EPOCH.format(config.max_epochs)
     state.progress = Progress(
         threshold=progress.threshold,
         epoch=progress.epoch + 1,

@@ -14,7 +14,7 @@ README.md          a card that says all this to a person
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -50,10 +50,11 @@ class DataRecord(msgspec.Struct, frozen=True):
     octave_shift: int = 0
     end_token: int | None = None
 
-    def check_goes_on(self) -> None:
-        """Refuse to let a model go on by itself where what it predicts is not what comes in next."""
-        if self.input_size is not None:
-            raise InputError(f"a synthetic task asks for {self.kind}, so its runs cannot be sampled: use music or text")
+    def kind_to_sample(self) -> Literal["music", "text"]:
+        """The kind of data; refused where what is predicted is not what comes in next, so that a model cannot go on."""
+        if self.kind == "music" or self.kind == "text":
+            return self.kind
+        raise InputError(f"a synthetic task asks for {self.kind}, so its runs cannot be sampled: use music or text")
 
     @staticmethod
     def of(data: Data) -> "DataRecord":
@@ -147,6 +148,11 @@ class Run:
         file = self.path / "status.json"
         return msgspec.json.decode(file.read_bytes())["status"] if file.exists() else "running"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to resume from."""
+        return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+
     def set_status(self, status: Status, reason: str = "") -> None:
         write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
 
@@ -174,6 +180,15 @@ class Run:
     def append_timing(self, record: dict) -> None:
         with explain_disk_errors(self.path), (self.path / "timing.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
+
+    def timings(self) -> list[dict]:
+        """What each process that trained this run said about its time; a line a crash tore is passed over."""
+        file = self.path / "timing.jsonl"
+        records = []
+        for line in file.read_bytes().splitlines() if file.exists() else []:
+            with suppress(msgspec.DecodeError):
+                records.append(msgspec.json.decode(line))
+        return records
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""

@@ -7,7 +7,7 @@ rises is that of the block, entered with the states of the weights before the up
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -110,7 +110,7 @@ class SecondOrder:
         """One update on the first `count` chunks."""
         carry, entered, observed = enter(self.objective, params, carry, chunks, count, context)
         if not np.isfinite(observed).all():
-            return params, state, carry, Info(observed, {"objective": np.array([np.nan])}, 1)
+            return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
         block = Block(chunks._replace(mask=counted), entered, context.constants, self.mean)
         part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
@@ -127,21 +127,26 @@ class SecondOrder:
 def network(params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
     model = eqx.combine(params, batch.constants)
-    output = cast(ExactOutput, model.output)
     length = jnp.max(batch.steps)
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
-    logits = output.logits(hidden, batch.targets, length)
+    logits = _exact(model).logits(hidden, batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
 
 def loss(l1: float, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequences) -> Float[Array, ""]:
     """The objective of a batch, as a mean over its sequences."""
     logits, hidden = outputs
-    losses = cast(ExactOutput, batch.constants.output).loss_of(logits, batch.targets)
+    losses = _exact(batch.constants).loss_of(logits, batch.targets)
     if l1 > 0:
         losses = losses + l1 * jnp.sum(jnp.abs(hidden), axis=-1)
     return batch.scale * jnp.sum(jnp.where(batch.mask, losses, 0)) / batch.mask.shape[1]
+
+
+def _exact(model: SequenceModel) -> ExactOutput:
+    """The output of a model that `init` has let pass."""
+    assert isinstance(model.output, ExactOutput)
+    return model.output
 
 
 def figures(info: HessianFreeInfo) -> dict[str, Any]:

@@ -68,12 +68,8 @@ class Block:
     """The chunks of an update as sequences: lane b of chunk n is number n * lanes + b."""
 
     def __init__(self, chunks: Chunks, entered: PyTree, constants: SequenceModel, mean: bool):
-        self.chunks = chunks._replace(
-            inputs=_side_by_side(chunks.inputs),
-            targets=_side_by_side(chunks.targets),
-            resets=_side_by_side(chunks.resets),
-            mask=_side_by_side(chunks.mask),
-        )
+        inputs, targets, resets, mask, lengths = chunks
+        self.chunks = Chunks(*map(_side_by_side, (inputs, targets, resets, mask)), lengths=lengths)
         self.first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), entered)
         self.constants = constants
         self.mean = mean

@@ -1,5 +1,6 @@
 """The training split as chunks, epoch by epoch and block by block."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,11 @@ class ChunkSource:
     def __init__(self, config: TrainConfig, data: Data):
         self.config = config
         self.data = data
+
+    @property
+    def content(self) -> Sequence[np.ndarray] | np.ndarray:
+        """Songs or tokens of the training split; a task has nothing that stays."""
+        return [] if isinstance(self.data, TaskData) else self.data.splits["train"]
 
     @cached_property
     def _text(self) -> Chunks:

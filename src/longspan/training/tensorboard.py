@@ -1,10 +1,11 @@
 """TensorBoard event files of a run, for those who watch their runs there (extra `tensorboard`)."""
 
 from longspan.errors import InputError
+from longspan.training.loop import Listener
 from longspan.training.runs import Run
 
 
-class TensorBoardListener:
+class TensorBoardListener(Listener):
     """Writes the figures of every epoch to `<run>/tensorboard`; a resumed run overwrites what it repeats."""
 
     def __init__(self, run: Run):
@@ -13,9 +14,6 @@ class TensorBoardListener:
         except ImportError as error:
             raise InputError("--tensorboard needs tensorboardX: pip install 'longspan[tensorboard]'") from error
         self.writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=len(run.metrics()) + 1)
-
-    def on_block(self, progress, info, count: int, total: int) -> None:
-        """Blocks are too many to plot."""
 
     def on_epoch(self, record: dict, seconds: float) -> None:
         for name, value in record.items():

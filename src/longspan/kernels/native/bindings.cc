@@ -1,6 +1,7 @@
 // XLA operations over the kernels: each handler takes shapes from its buffers, flushes denormals and calls one
 // kernel. The Python side checks that shapes agree before an operation is traced; here they are only read.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels.h"
 #include "simd.h"
@@ -47,6 +48,15 @@ ffi::Error linear(Floats recurrent, Floats leak, Flags resets, Length length, Fl
                   FloatsOut result) {
   const FlushDenormals guard;
   kernel(describe(recurrent, leak, resets, length), gain.typed_data(), operand.typed_data(), result->typed_data());
+  return ffi::Error::Success();
+}
+
+template <void (*kernel)(const Recurrence&, const float*, const float*, const float*, float*)>
+ffi::Error with_previous(Floats first, Floats hidden, Flags resets, Length length, Floats operand, FloatsOut result) {
+  const FlushDenormals guard;
+  const auto shape = hidden.dimensions();
+  const Recurrence r{shape[0], shape[1], shape[2], bounded(length, shape[0]), nullptr, nullptr, resets.typed_data()};
+  kernel(r, first.typed_data(), hidden.typed_data(), operand.typed_data(), result->typed_data());
   return ffi::Error::Success();
 }
 
@@ -129,7 +139,117 @@ ffi::Error run_loss_gradient(Floats logits, ffi::Buffer<type> targets, Floats we
   return ffi::Error::Success();
 }
 
-// Operands: the step's four numbers, then all parameters, all velocities, all gradients. Results: new parameters,
+using Keys = ffi::Buffer<ffi::U8>;
+
+Nade describe(Floats hidden_bias, Keys targets, Length length) {
+  const auto shape = targets.dimensions();
+  return {bounded(length, shape[0]) * shape[1], shape[0] * shape[1], shape[2], hidden_bias.dimensions()[2]};
+}
+
+ffi::Error run_nade_logits(Floats visible_bias, Floats hidden_bias, Floats weights, Floats readout, Keys targets,
+                           Length length, FloatsOut logits) {
+  const FlushDenormals guard;
+  nade_logits(describe(hidden_bias, targets, length),
+              {visible_bias.typed_data(), hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()},
+              targets.typed_data(), logits->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_nade_tangent(Floats hidden_bias, Floats weights, Floats readout, Keys targets, Length length,
+                            Floats visible_bias_tangent, Floats hidden_bias_tangent, Floats weights_tangent,
+                            Floats readout_tangent, FloatsOut logits) {
+  const FlushDenormals guard;
+  nade_tangent(describe(hidden_bias, targets, length),
+               {nullptr, hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()}, targets.typed_data(),
+               {visible_bias_tangent.typed_data(), hidden_bias_tangent.typed_data(), weights_tangent.typed_data(),
+                readout_tangent.typed_data()},
+               logits->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_nade_adjoint(Floats hidden_bias, Floats weights, Floats readout, Keys targets, Length length,
+                            Floats cotangent, FloatsOut hidden_bias_cotangent, FloatsOut weights_cotangent,
+                            FloatsOut readout_cotangent) {
+  const FlushDenormals guard;
+  nade_adjoint(describe(hidden_bias, targets, length),
+               {nullptr, hidden_bias.typed_data(), weights.typed_data(), readout.typed_data()}, targets.typed_data(),
+               cotangent.typed_data(),
+               {hidden_bias_cotangent->typed_data(), weights_cotangent->typed_data(), readout_cotangent->typed_data()});
+  return ffi::Error::Success();
+}
+
+using Indices = ffi::Buffer<ffi::S32>;
+
+Ranges describe(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop) {
+  return {hidden.dimensions()[0], weights.dimensions()[0], hidden.dimensions()[1],
+          hidden.typed_data(),    weights.typed_data(),    bias.typed_data(),
+          target.typed_data(),    start.typed_data(),      stop.typed_data()};
+}
+
+ffi::Error run_range_log_prob(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                              FloatsOut log_prob) {
+  const FlushDenormals guard;
+  range_log_prob(describe(hidden, weights, bias, target, start, stop), log_prob->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                              FloatsOut log_prob, FloatsOut gradient) {
+  const FlushDenormals guard;
+  range_gradient(describe(hidden, weights, bias, target, start, stop), nullptr, log_prob->typed_data(),
+                 gradient->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_squares(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares) {
+  const FlushDenormals guard;
+  squares->typed_data()[0] = static_cast<float>(
+      range_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), log_prob->typed_data(),
+                     gradient->typed_data()));
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_tangent(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats weights_tangent, Floats bias_tangent, FloatsOut log_prob) {
+  const FlushDenormals guard;
+  range_tangent(describe(hidden, weights, bias, target, start, stop), weights_tangent.typed_data(),
+                bias_tangent.typed_data(), log_prob->typed_data());
+  return ffi::Error::Success();
+}
+
+// The gradient alone, or added to weights and bias in place.
+template <bool in_place>
+ffi::Error run_range_add_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
+                                  Indices stop, Floats scale, FloatsOut new_weights, FloatsOut new_bias) {
+  const FlushDenormals guard;
+  if (!in_place) {
+    std::memset(new_weights->typed_data(), 0, new_weights->size_bytes());
+    std::memset(new_bias->typed_data(), 0, new_bias->size_bytes());
+  }
+  range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(),
+                     new_weights->typed_data(), new_bias->typed_data());
+  return ffi::Error::Success();
+}
+
+SelectedRows describe(Floats parts, Indices index, long rows) {
+  return {parts.dimensions()[0], rows, parts.dimensions()[1], index.typed_data(), parts.typed_data()};
+}
+
+ffi::Error run_selected_squares(Floats parts, Indices index, FloatsOut squares) {
+  const FlushDenormals guard;
+  squares->typed_data()[0] = static_cast<float>(selected_squares(describe(parts, index, 0)));
+  return ffi::Error::Success();
+}
+
+ffi::Error run_add_selected(Floats matrix, Floats parts, Indices index, ffi::BufferR0<ffi::F32> scale,
+                            FloatsOut result) {
+  const FlushDenormals guard;
+  add_selected(describe(parts, index, matrix.dimensions()[0]), scale.typed_data()[0], result->typed_data());
+  return ffi::Error::Success();
+}
+
+// Operands: the step's five numbers, then all parameters, all velocities, all gradients. Results: new parameters,
 // new velocities, norm, clipped.
 ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const FlushDenormals guard;
@@ -143,7 +263,7 @@ ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets res
                       operand(1 + count + i).typed_data(), operand(1 + 2 * count + i).typed_data(), result(i),
                       result(count + i)});
   }
-  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3]});
+  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3], step[4]});
   result(2 * count)[0] = clipping.norm;
   results.get<Flags>(2 * count + 1).value()->typed_data()[0] = clipping.clipped;
   return ffi::Error::Success();
@@ -156,6 +276,9 @@ LONGSPAN_OPERATION(longspan_recurrence_sigmoid, forward<Activation::sigmoid>);
 LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier>);
 LONGSPAN_OPERATION(longspan_recurrence_tangent, linear<recurrence_tangent>);
 LONGSPAN_OPERATION(longspan_recurrence_adjoint, linear<recurrence_adjoint>);
+
+LONGSPAN_OPERATION(longspan_recurrence_product, with_previous<recurrence_product>);
+LONGSPAN_OPERATION(longspan_recurrence_outer, with_previous<recurrence_outer>);
 
 LONGSPAN_OPERATION(longspan_affine, run_affine);
 LONGSPAN_OPERATION(longspan_product, run_product);
@@ -172,6 +295,19 @@ LONGSPAN_OPERATION(longspan_bernoulli_loss, run_loss<ffi::U8, bernoulli_loss>);
 LONGSPAN_OPERATION(longspan_bernoulli_loss_gradient, run_loss_gradient<ffi::U8, bernoulli_loss>);
 LONGSPAN_OPERATION(longspan_softmax_loss, run_loss<ffi::S32, softmax_loss>);
 LONGSPAN_OPERATION(longspan_softmax_loss_gradient, run_loss_gradient<ffi::S32, softmax_loss>);
+
+LONGSPAN_OPERATION(longspan_nade_logits, run_nade_logits);
+LONGSPAN_OPERATION(longspan_nade_tangent, run_nade_tangent);
+LONGSPAN_OPERATION(longspan_nade_adjoint, run_nade_adjoint);
+
+LONGSPAN_OPERATION(longspan_range_log_prob, run_range_log_prob);
+LONGSPAN_OPERATION(longspan_range_gradient, run_range_gradient);
+LONGSPAN_OPERATION(longspan_range_squares, run_range_squares);
+LONGSPAN_OPERATION(longspan_range_tangent, run_range_tangent);
+LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_add_gradient<false>);
+LONGSPAN_OPERATION(longspan_range_descend, run_range_add_gradient<true>);
+LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
+LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
 
 LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
                          ffi::Ffi::Bind().RemainingArgs().RemainingRets());

@@ -55,6 +55,24 @@ inline Left pack_left(View a, long rows, long depth, float* room) {
   return {room, depth, 1, kTileRows};
 }
 
+// The micro-kernel: sums[r] += left(k, r) * right(k) for all k, left being a number and right whole vectors.
+template <int rows, int vectors, class LeftAt, class RightAt>
+inline __attribute__((always_inline)) void accumulate(long depth, LeftAt left, RightAt right,
+                                                      Vector (&sums)[rows][vectors]) {
+  for (long k = 0; k < depth; ++k) {
+    const float* source = right(k);
+    Vector values[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) values[v] = load(source + v * kWidth);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+      const Vector scale = broadcast(left(k, r));
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sums[r][v] += scale * values[v];
+    }
+  }
+}
+
 // c = a * panel + base for `rows` x (`vectors` vectors, of whose columns the first `columns` exist).
 template <int rows, int vectors>
 inline __attribute__((always_inline)) void tile(long depth, Left a, const float* panel, Addend base, float* c,
@@ -62,17 +80,8 @@ inline __attribute__((always_inline)) void tile(long depth, Left a, const float*
   Vector sums[rows][vectors] = {};
   const float* left[rows];
   for (int r = 0; r < rows; ++r) left[r] = a.data + r * a.row;
-  for (long k = 0; k < depth; ++k, panel += vectors * kWidth) {
-    Vector right[vectors];
-    for (int v = 0; v < vectors; ++v) right[v] = load(panel + v * kWidth);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
-      const Vector value = broadcast(*left[r]);
-      left[r] += a.column;
-#pragma GCC unroll 3
-      for (int v = 0; v < vectors; ++v) sums[r][v] += value * right[v];
-    }
-  }
+  accumulate(depth, [&](long k, int r) { return left[r][k * a.column]; },
+             [&](long k) { return panel + k * vectors * kWidth; }, sums);
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 3
@@ -180,6 +189,7 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
       for (long j = 0; j < columns; ++j) c[i * c_row + j] = base.data ? base.data[i * base.row + j] : 0.0f;
     }
   }
+  if (rows == 0) return;
   for (long j = 0; j < columns; j += kColumnBlock) {
     const long width = std::min(kColumnBlock, columns - j);
     for (long k = 0; k < depth; k += kDepthBlock) {

@@ -38,22 +38,27 @@ inline void add_rows(const float* u, long stride, const float* x, float* y, long
   }
 }
 
-// y += x u; y is padded.
-inline void add_product(const PaddedSquare& u, const float* x, float* y, bool backwards) {
-  const long blocks = u.size / kRowsAtOnce;
-  for (long i = blocks * kRowsAtOnce; i < u.size; ++i) add_rows<1>(u.data + i * u.padded, u.padded, x + i, y, u.padded);
+// y += x u in the columns [from, to), whole vectors of them; y is padded.
+inline void add_product(const PaddedSquare& u, const float* x, float* y, long from, long to, bool backwards) {
+  const long blocks = u.size / kRowsAtOnce, columns = to - from;
+  const float* first = u.data + from;
+  y += from;
+  for (long i = blocks * kRowsAtOnce; i < u.size; ++i) add_rows<1>(first + i * u.padded, u.padded, x + i, y, columns);
   for (long b = 0; b < blocks; ++b) {
     const long i = (backwards ? blocks - 1 - b : b) * kRowsAtOnce;
-    add_rows<kRowsAtOnce>(u.data + i * u.padded, u.padded, x + i, y, u.padded);
+    add_rows<kRowsAtOnce>(first + i * u.padded, u.padded, x + i, y, columns);
   }
 }
 
-// y += x u^T; x and y are padded, x with zeros.
-inline void add_transposed_product(const PaddedSquare& u, const float* x, float* y, bool backwards) {
-  for (long b = 0; b < u.padded; b += kWidth) {
-    const long i = backwards ? u.padded - kWidth - b : b;
+// y += x u^T in the columns [from, to), whole vectors of them; x and y are padded, x with zeros.
+inline void add_transposed_product(const PaddedSquare& u, const float* x, float* y, long from, long to,
+                                   bool backwards) {
+  for (long b = 0; b < to - from; b += kWidth) {
+    const long i = backwards ? to - kWidth - b : from + b;
     const float* rows = u.data + i * u.padded;
-    Vector dots[kWidth] = {};
+    Vector dots[kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) dots[r] = Vector{};
     for (long j = 0; j < u.padded; j += kWidth) {
       const Vector value = load(x + j);
 #pragma GCC unroll 16

@@ -2,53 +2,52 @@
 #include <cmath>
 #include <cstring>
 
+#include "bytes.h"
 #include "kernels.h"
+#include "scratch.h"
 #include "simd.h"
+#include "threads.h"
 
 namespace longspan {
 namespace {
 
-typedef uint8_t Bytes __attribute__((vector_size(kWidth)));
-
-Vector load_bytes(const uint8_t* source, long count) {
-  Bytes bytes{};
-  if (count >= kWidth) {
-    std::memcpy(&bytes, source, kWidth);
-  } else {
-    std::memcpy(&bytes, source, count);
-  }
-  return __builtin_convertvector(bytes, Vector);
-}
-
 // A row whose weight is zero counts nothing, whatever its logits hold.
 template <class Row>
 void for_each_row(const Loss& l, const float* logits, float* loss, float* gradient, Row row) {
-  for (long i = 0; i < l.rows; ++i) {
-    float* slope = gradient ? gradient + i * l.outputs : nullptr;
-    if (l.weight[i] != 0.0f) {
-      loss[i] = l.weight[i] * row(i, logits + i * l.outputs, slope);
-    } else {
-      loss[i] = 0.0f;
-      if (slope) std::memset(slope, 0, l.outputs * sizeof(float));
+  const long parts = parts_for(8 * l.rows * l.outputs);
+  in_parallel(parts, [&](long part) {
+    const Range rows = part_of(l.rows, parts, part);
+    for (long i = rows.begin; i < rows.end; ++i) {
+      float* slope = gradient ? gradient + i * l.outputs : nullptr;
+      if (l.weight[i] != 0.0f) {
+        loss[i] = l.weight[i] * row(i, logits + i * l.outputs, slope);
+      } else {
+        loss[i] = 0.0f;
+        if (slope) std::memset(slope, 0, l.outputs * sizeof(float));
+      }
     }
-  }
+  });
 }
 
 }  // namespace
 
-// softplus(l) - x l, from u = e^-|l|, which is the probability of the less likely value up to 1 + u.
+// softplus(l) of a key that is off, softplus(-l) of one that is on: few are, so their signs are turned in a copy, and
+// a confident prediction loses nothing to cancellation.
 void bernoulli_loss(const Loss& l, const float* logits, const uint8_t* targets, float* loss, float* gradient) {
   for_each_row(l, logits, loss, gradient, [&](long i, const float* logit, float* slope) {
+    Scratch scratch;
+    float* turned = scratch.take(l.outputs);
     const uint8_t* target = targets + i * l.outputs;
-    const Vector weight = broadcast(l.weight[i]);
+    std::memcpy(turned, logit, l.outputs * sizeof(float));
+    for_each_nonzero(target, l.outputs, [&](long j, uint8_t) { turned[j] = -turned[j]; });
     Vector total{};
     for_each_vector(l.outputs, [&](long j, auto load, auto store) {
-      const long count = l.outputs - j;
-      const Vector x = load(logit + j), on = load_bytes(target + j, count), u = exponential(-absolute(x));
-      const Vector cost = at_least(x, 0.0f) - on * x + log_one_plus(u);
-      total += count >= kWidth ? cost : first_lanes_of(cost, count);
-      if (slope) store(slope + j, weight * ((x >= 0.0f ? broadcast(1.0f) : u) / (1.0f + u) - on));
+      const Vector x = load(turned + j), u = decay(-absolute(x));
+      const Vector cost = at_least(x, 0.0f) + log_one_plus(u);
+      total += l.outputs - j >= kWidth ? cost : first_lanes_of(cost, l.outputs - j);
+      if (slope) store(slope + j, l.weight[i] * (x >= 0.0f ? broadcast(1.0f) : u) / (1.0f + u));
     });
+    if (slope) for_each_nonzero(target, l.outputs, [&](long j, uint8_t) { slope[j] = -slope[j]; });
     return sum(total);
   });
 }
@@ -61,7 +60,7 @@ void softmax_loss(const Loss& l, const float* logits, const int32_t* targets, fl
     if (!(std::fabs(highest) < INFINITY)) highest = 0.0f;
     Vector total{};
     for_each_vector(l.outputs, [&](long j, auto load, auto store) {
-      const Vector value = exponential(load(logit + j) - highest);
+      const Vector value = decay(load(logit + j) - highest);
       total += l.outputs - j >= kWidth ? value : first_lanes_of(value, l.outputs - j);
       if (slope) store(slope + j, value);
     });

@@ -1,4 +1,8 @@
-// What the Python side asks before it trusts a library: the best instruction set of this processor.
+// What the Python side asks and tells a library: the best instruction set of this processor, and how many threads.
+#include "threads.h"
+
+extern "C" __attribute__((visibility("default"))) void longspan_set_threads(long count) { longspan::set_threads(count); }
+
 extern "C" __attribute__((visibility("default"))) const char* longspan_instruction_set() {
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -17,10 +17,10 @@ namespace longspan {
 #if defined(LONGSPAN_WIDTH)
 constexpr int kWidth = LONGSPAN_WIDTH;
 #elif defined(__AVX512F__)
-#define LONGSPAN_MASKS_512
+#define LONGSPAN_AVX_512
 constexpr int kWidth = 16;
 #elif defined(__AVX2__)
-#define LONGSPAN_MASKS_256
+#define LONGSPAN_AVX_256
 constexpr int kWidth = 8;
 #else
 constexpr int kWidth = 4;
@@ -36,7 +36,7 @@ inline Vector broadcast(float value) { return value - Vector{}; }  // exact, unl
 inline Vector load(const float* source) { return *reinterpret_cast<const UnalignedVector*>(source); }
 inline void store(float* target, Vector value) { *reinterpret_cast<UnalignedVector*>(target) = value; }
 
-#if defined(LONGSPAN_MASKS_256)
+#if defined(LONGSPAN_AVX_256)
 inline __m256i first_lanes(long count) {
   alignas(32) static constexpr int32_t window[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(window + 8 - count));
@@ -45,9 +45,9 @@ inline __m256i first_lanes(long count) {
 
 // The first `count` (less than kWidth) floats; the other lanes are zero and their memory is not touched.
 inline Vector load_first(const float* source, long count) {
-#if defined(LONGSPAN_MASKS_512)
+#if defined(LONGSPAN_AVX_512)
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), source);
-#elif defined(LONGSPAN_MASKS_256)
+#elif defined(LONGSPAN_AVX_256)
   return _mm256_maskload_ps(source, first_lanes(count));
 #else
   Vector value{};
@@ -57,19 +57,24 @@ inline Vector load_first(const float* source, long count) {
 }
 
 inline void store_first(float* target, Vector value, long count) {
-#if defined(LONGSPAN_MASKS_512)
+#if defined(LONGSPAN_AVX_512)
   _mm512_mask_storeu_ps(target, static_cast<__mmask16>((1u << count) - 1), value);
-#elif defined(LONGSPAN_MASKS_256)
+#elif defined(LONGSPAN_AVX_256)
   _mm256_maskstore_ps(target, first_lanes(count), value);
 #else
   for (long i = 0; i < count; ++i) target[i] = value[i];
 #endif
 }
 
-inline Vector first_lanes_of(Vector value, long count) {
-  Integers lane;
+// 0, 1, 2, ...
+inline Integers lanes() {
+  Integers lane{};
   for (int i = 0; i < kWidth; ++i) lane[i] = i;
-  return lane < static_cast<int32_t>(count) ? value : Vector{};
+  return lane;
+}
+
+inline Vector first_lanes_of(Vector value, long count) {
+  return lanes() < static_cast<int32_t>(count) ? value : Vector{};
 }
 
 // Calls body(offset, load, store) for whole vectors and once more, with masked access, for what is left.
@@ -101,19 +106,24 @@ inline Vector interleave(Vector a, Vector b) {
 
 // Exchanges rows and columns of a square of vectors: each round is a perfect shuffle of its lanes.
 inline void transpose(Vector (&rows)[kWidth]) {
+#pragma GCC unroll 4
   for (int round = 1; round < kWidth; round *= 2) {
     Vector next[kWidth];
+#pragma GCC unroll 8
     for (int i = 0; i < kWidth / 2; ++i) {
       next[2 * i] = interleave<0>(rows[i], rows[i + kWidth / 2]);
       next[2 * i + 1] = interleave<1>(rows[i], rows[i + kWidth / 2]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) rows[i] = next[i];
   }
 }
 
 // Lane i of the result is the sum of the lanes of rows[i].
 inline Vector sums(Vector (&rows)[kWidth]) {
+#pragma GCC unroll 4
   for (int half = kWidth / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
     for (int i = 0; i < half; ++i) {
       rows[i] = interleave<0>(rows[i], rows[i + half]) + interleave<1>(rows[i], rows[i + half]);
     }
@@ -126,33 +136,55 @@ inline float sum(Vector v) {
   return v[0];
 }
 
-// Comparisons are written so that a NaN operand falls through and reaches the result, as it does in XLA.
-inline Vector at_most(Vector x, float bound) { return x > bound ? broadcast(bound) : x; }
-inline Vector at_least(Vector x, float bound) { return x < bound ? broadcast(bound) : x; }
+// Bounds let a NaN fall through to the result, as XLA's do; the x86 instructions return their second operand for it.
+inline Vector at_most(Vector x, float bound) {
+#if defined(LONGSPAN_AVX_512)
+  return _mm512_min_ps(broadcast(bound), x);
+#elif defined(LONGSPAN_AVX_256)
+  return _mm256_min_ps(broadcast(bound), x);
+#else
+  return x > bound ? broadcast(bound) : x;
+#endif
+}
+inline Vector at_least(Vector x, float bound) {
+#if defined(LONGSPAN_AVX_512)
+  return _mm512_max_ps(broadcast(bound), x);
+#elif defined(LONGSPAN_AVX_256)
+  return _mm256_max_ps(broadcast(bound), x);
+#else
+  return x < bound ? broadcast(bound) : x;
+#endif
+}
 inline Vector absolute(Vector x) { return (Vector)((Integers)x & 0x7fffffff); }
 
+// Neighbouring terms are joined pair by pair: half as long a chain of additions as Horner's, which is what counts.
 template <int count>
 inline Vector polynomial(Vector x, const float (&coefficients)[count]) {
-  Vector value = broadcast(coefficients[count - 1]);
-  for (int i = count - 2; i >= 0; --i) value = value * x + coefficients[i];
-  return value;
+  Vector terms[count];
+  for (int i = 0; i < count; ++i) terms[i] = broadcast(coefficients[i]);
+#pragma GCC unroll 4
+  for (int left = count; left > 1; left = (left + 1) / 2, x = x * x) {
+#pragma GCC unroll 8
+    for (int i = 0; i < left / 2; ++i) terms[i] = terms[2 * i] + terms[2 * i + 1] * x;
+    if (left % 2) terms[left / 2] = terms[left - 1];
+  }
+  return terms[0];
 }
 
-// e^x to 2e-7 relative: x = n ln 2 + r, minimax polynomial in r, n into the exponent bits.
-inline Vector exponential(Vector x) {
-  constexpr float lowest = -87.336544f, highest = 88.722839f, shift = 12582912.0f;  // shift = 1.5 * 2^23 rounds to integer
-  static constexpr float coefficients[] = {1.0f,          1.0f,          0.49999993f, 0.16666521f,
-                                           0.041668389f,  0.0083687156f, 0.0013814514f};
-  const Vector bounded = at_most(at_least(x, lowest), highest);
-  const Vector n = (bounded * 1.44269504f + shift) - shift;
-  const Vector r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
-  const Integers exponent = __builtin_convertvector(n, Integers);
-  // 2^n in two factors: n reaches 128, which one factor cannot hold.
-  const Integers half = exponent >> 1;
-  const Vector scale = (Vector)((half + 127) << 23), rest = (Vector)((exponent - half + 127) << 23);
-  const Vector value = polynomial(r, coefficients) * scale * rest;
-  const Vector below = x < lowest ? Vector{} : value;
-  return x > highest ? broadcast(__builtin_inff()) : below;
+// e^x to 3e-7 relative for |x| <= 87: x = n ln 2 + r, minimax polynomial in r, n into the exponent bits.
+inline Vector bounded_exponential(Vector x) {
+  static constexpr float coefficients[] = {1.0f, 1.0f, 0.49999232f, 0.16667115f, 0.041890146f, 0.008312521f};
+  constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const Vector shifted = x * 1.44269504f + shift, n = shifted - shift;
+  const Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  const Vector scale = (Vector)(((Integers)shifted << 23) + (127 << 23));
+  return polynomial(r, coefficients) * scale;
+}
+
+// e^x for x <= 0, zero where float32 has no normal number for it.
+inline Vector decay(Vector x) {
+  const Vector value = bounded_exponential(at_least(x, -87.0f));
+  return x < -87.0f ? Vector{} : value;
 }
 
 // tanh to 4e-7 relative: odd rational minimax on |x| < 9.02, beyond which it is 1 in float32.
@@ -164,13 +196,13 @@ inline Vector hyperbolic_tangent(Vector x) {
   return at_most(at_least(value, -1.0f), 1.0f);
 }
 
-inline Vector logistic(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
+inline Vector logistic(Vector x) { return 1.0f / (1.0f + bounded_exponential(at_most(at_least(-x, -87.0f), 87.0f))); }
 
-// log(1 + u) for u in [0, 1], relative accuracy kept near 0: 2 atanh(s) with s = u / (2 + u).
+// log(1 + u) for u in [0, 1] to 3e-7 relative: u times a minimax polynomial.
 inline Vector log_one_plus(Vector u) {
-  static constexpr float coefficients[] = {2.0f, 0.66666315f, 0.40024912f, 0.27960588f, 0.28178396f};
-  const Vector s = u / (2.0f + u);
-  return s * polynomial(s * s, coefficients);
+  static constexpr float coefficients[] = {0.99999997f, -0.49999491f, 0.33319066f,   -0.24842787f, 0.19105356f,
+                                           -0.13662019f, 0.078212767f, -0.029497718f, 0.0052309275f};
+  return u * polynomial(u, coefficients);
 }
 
 // Decaying gradients reach denormal numbers, which cost many times a normal operation; XLA flushes them too.

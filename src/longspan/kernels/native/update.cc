@@ -1,52 +1,83 @@
 // Clip by one norm over all leaves, then the simplified Nesterov step, over memory twice and in place.
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels.h"
 #include "simd.h"
+#include "threads.h"
 
 namespace longspan {
 namespace {
 
-// Sums in float over a block, in double over blocks: as fast as one and nearly as exact as the other.
-double sum_of_squares(const Leaf& leaf) {
-  constexpr long block = 4096, at_once = 4 * kWidth;
-  double total = 0.0;
-  for (long start = 0; start < leaf.size; start += block) {
-    const float* g = leaf.gradient + start;
-    const long count = leaf.size - start < block ? leaf.size - start : block, whole = count - count % at_once;
-    Vector sums[4] = {};
-    for (long i = 0; i < whole; i += at_once) {
-      for (int k = 0; k < 4; ++k) {
-        const Vector value = load(g + i + k * kWidth);
-        sums[k] += value * value;
-      }
-    }
-    for_each_vector(count - whole, [&](long i, auto load, auto) {
-      const Vector value = load(g + whole + i);
-      sums[0] += value * value;
-    });
-    total += sum(sums[0] + sums[1] + (sums[2] + sums[3]));
+constexpr long kBlock = 4096;
+
+struct Block {
+  const Leaf* leaf;
+  Range range;
+};
+
+// Pieces small enough for the first-level cache; also where sums go from float to double.
+std::vector<Block> blocks_of(const std::vector<Leaf>& leaves) {
+  std::vector<Block> blocks;
+  for (const Leaf& leaf : leaves) {
+    for (long i = 0; i < leaf.size; i += kBlock) blocks.push_back({&leaf, {i, std::min(leaf.size, i + kBlock)}});
   }
-  return total;
+  return blocks;
+}
+
+float sum_of_squares(const float* values, long count) {
+  constexpr long at_once = 4 * kWidth;
+  const long whole = count - count % at_once;
+  Vector sums[4] = {};
+  for (long i = 0; i < whole; i += at_once) {
+    for (int k = 0; k < 4; ++k) {
+      const Vector value = load(values + i + k * kWidth);
+      sums[k] += value * value;
+    }
+  }
+  for_each_vector(count - whole, [&](long i, auto load, auto) {
+    const Vector value = load(values + whole + i);
+    sums[0] += value * value;
+  });
+  return sum(sums[0] + sums[1] + (sums[2] + sums[3]));
+}
+
+// One number whatever the number of threads: block by block in float, over blocks in double and in order.
+float norm_of(const std::vector<Block>& blocks, long parts, double other_squares) {
+  std::vector<float> squares(blocks.size());
+  in_parallel(parts, [&](long part) {
+    const Range some = part_of(blocks.size(), parts, part);
+    for (long b = some.begin; b < some.end; ++b) {
+      squares[b] = sum_of_squares(blocks[b].leaf->gradient + blocks[b].range.begin, blocks[b].range.size());
+    }
+  });
+  return static_cast<float>(std::sqrt(std::accumulate(squares.begin(), squares.end(), other_squares)));
 }
 
 }  // namespace
 
 Clipping clip_nesterov(const std::vector<Leaf>& leaves, const NesterovStep& step) {
-  double squares = 0.0;
-  for (const Leaf& leaf : leaves) squares += sum_of_squares(leaf);
-  const float norm = static_cast<float>(std::sqrt(squares));
+  const std::vector<Block> blocks = blocks_of(leaves);
+  const long parts = parts_for(2 * kBlock * blocks.size());
+  const float norm = norm_of(blocks, parts, step.other_squares);
   const bool clipped = norm > step.threshold;
   const float rate = step.learning_rate * (clipped ? step.threshold / norm : 1.0f);
   const float decay = step.momentum_previous, ahead = step.momentum_next * step.momentum_previous;
   const float stride = (1.0f + step.momentum_next) * rate;
-  for (const Leaf& leaf : leaves) {
-    for_each_vector(leaf.size, [&](long i, auto load, auto store) {
-      const Vector velocity = load(leaf.velocity + i), gradient = load(leaf.gradient + i);
-      store(leaf.new_parameter + i, load(leaf.parameter + i) + (ahead * velocity - stride * gradient));
-      store(leaf.new_velocity + i, decay * velocity - rate * gradient);
-    });
-  }
+  in_parallel(parts, [&](long part) {
+    const Range some = part_of(blocks.size(), parts, part);
+    for (long b = some.begin; b < some.end; ++b) {
+      const Leaf& leaf = *blocks[b].leaf;
+      const long start = blocks[b].range.begin;
+      for_each_vector(blocks[b].range.size(), [&](long j, auto load, auto store) {
+        const long i = start + j;
+        const Vector velocity = load(leaf.velocity + i), gradient = load(leaf.gradient + i);
+        store(leaf.new_parameter + i, load(leaf.parameter + i) + (ahead * velocity - stride * gradient));
+        store(leaf.new_velocity + i, decay * velocity - rate * gradient);
+      });
+    }
+  });
   return {norm, clipped};
 }
 

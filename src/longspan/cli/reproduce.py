@@ -1,0 +1,168 @@
+"""`longspan reproduce`: the paper's tables, computed cell by cell, and the page that shows them beside the paper's."""
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from longspan import cli
+from longspan.cli.loading import load_data
+from longspan.cli.options import parse, pick
+from longspan.cli.output import print_json
+from longspan.cli.signals import first_interrupt
+from longspan.cli.study_display import StudyDisplay
+from longspan.data.storage import cache_directory
+from longspan.errors import InputError
+from longspan.files import write_atomic
+from longspan.reporting.results_page import render_page
+from longspan.reporting.results_values import read_remarks, results_values
+from longspan.search.agenda import Plan, Task
+from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
+from longspan.search.pool import available_cores
+from longspan.search.reproduction import Reproduction, Settings
+from longspan.search.study import Study
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Compute the paper's tables, each cell a random search, and write them beside the paper's numbers.
+
+    Cells without a result come first, then those furthest behind the paper. Stop it when you like, or give it a
+    budget; the same command goes on where it was.
+    """
+
+    table: Annotated[TableName | None, tyro.conf.Positional] = None
+    """table1: music; table2: text."""
+    rows: tuple[str, ...] = ()
+    """Only these recipes."""
+    columns: tuple[str, ...] = ()
+    """Only these data sets."""
+    budget: str | None = None
+    """Stop after this time, such as 90m or 2h; without it, when nothing is left to do."""
+    plan: Plan = field(default_factory=Plan)
+    max_epochs: int | None = None
+    """Passes over the training data at most, instead of what the recipes say."""
+    workers: int = available_cores()
+    """Processes, each with its own core while there are enough."""
+    out: Path = Path("results")
+    """Folder of the results, one small JSON file per cell."""
+    page: Path = Path("docs/results.md")
+    """The page made of them."""
+    work_dir: Path | None = None
+    """Folder of studies and their runs; by default in the user's cache."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    render_only: bool = False
+    """Compute nothing, only write the page again."""
+    json: bool = False
+    """Print only how many cells reach the paper, as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(ReproduceOptions, arguments, "longspan reproduce")
+    if options.render_only:
+        return _render(options)
+    if options.table is None:
+        raise InputError("expected table1 or table2, or --render-only to write the page again")
+    cells = choose_cells(options.table, options.rows, options.columns)
+    deadline = time.monotonic() + (seconds_of(options.budget) if options.budget else float("inf"))
+    fingerprints: dict[str, str] = {}
+
+    def fingerprint(name: str) -> str:
+        if name not in fingerprints:
+            fingerprints[name] = load_data(name, options.data_dir, quiet=options.json).fingerprint
+        return fingerprints[name]
+
+    work_dir = options.work_dir or cache_directory() / "reproduction"
+    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs)
+    reproduction = Reproduction(cells, options.plan, settings, fingerprint)
+    with ReproductionDisplay(quiet=options.json) as display, first_interrupt() as interrupted:
+        for reason in dict.fromkeys(reproduction.missing.values()):
+            display.say(f"Skipped, for this version has no such recipe: {reason}")
+        finished = reproduction.run(display, lambda: interrupted() or time.monotonic() > deadline)
+    _render(options)
+    if not finished and not options.json:
+        sys.stdout.write("Stopped and saved. The same command goes on.\n")
+    return cli.INTERRUPTED if interrupted() else cli.DONE
+
+
+def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[Cell]:
+    """The cells of a table that were asked for."""
+    cells = table_cells(table)
+    for row in rows:
+        pick(row, list(dict.fromkeys(cell.row for cell in cells)), "row")
+    for column in columns:
+        pick(column, list(dict.fromkeys(cell.data for cell in cells)), "column")
+    return [cell for cell in cells if (not rows or cell.row in rows) and (not columns or cell.data in columns)]
+
+
+def seconds_of(budget: str) -> float:
+    """A duration such as `90m`, `2h` or `1.5h`, in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip().lower())
+    if match is None:
+        raise InputError(f"--budget must be a number and one of s, m, h, d, such as 90m or 2h: got {budget!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+class ReproductionDisplay:
+    """A line for every task and every result, and the live table of the study that runs."""
+
+    def __init__(self, *, quiet: bool):
+        self.quiet = quiet
+        self.console = Console(stderr=quiet, quiet=quiet, highlight=False)
+        self.current = ExitStack()
+
+    def __enter__(self) -> "ReproductionDisplay":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.current.close()
+
+    def say(self, line: str) -> None:
+        self.console.print(line, soft_wrap=True)
+
+    def on_task(self, task: Task, study: Study) -> Callable[[], None]:
+        self.current.close()
+        purpose = f"search, {task.slots} slots" if task.kind == "search" else f"other seeds of the winner, {task.slots}"
+        self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}")
+        return self.current.enter_context(StudyDisplay(study, quiet=self.quiet)).refresh
+
+    def on_result(self, result: CellResult) -> None:
+        self.current.close()
+        if result.ours is None:
+            self.say(f"{result.row} on {result.data}: every trial diverged")
+            return
+        spread = f" ± {result.spread.test:.3f}" if result.spread else ""
+        verdict = "reaches" if reaches_paper(result) else "is behind"
+        self.say(
+            f"{result.row} on {result.data}: test {result.ours.test:.3f}{spread} {verdict} the paper's "
+            f"{result.paper.test:.2f} after {result.tried} trials"
+        )
+
+    def on_failure(self, cell: Cell, reason: str) -> None:
+        self.current.close()
+        self.say(f"[red]{cell.row} on {cell.data} is left out:[/] {reason}")
+
+
+def _render(options: ReproduceOptions) -> int:
+    results = read_results(options.out)
+    values = results_values(results, read_remarks(options.out))
+    write_atomic(options.page, render_page(values))
+    counts = {"cells": len(results), "reaching_the_paper": sum(map(reaches_paper, results.values()))}
+    if options.json:
+        print_json({"page": str(options.page), **counts})
+    else:
+        sys.stdout.write(
+            f"Cells with a result: {counts['cells']}, of which at or better than the paper: "
+            f"{counts['reaching_the_paper']}. See {options.page}\n"
+        )
+    return cli.DONE

@@ -1,0 +1,142 @@
+"""`longspan search`: random search over the settings of a recipe, on all cores or many machines."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import tyro
+
+from longspan import cli
+from longspan.cli.loading import load_data
+from longspan.cli.options import DEFAULT_RECIPE, configure, fixed_settings, parse
+from longspan.cli.output import print_json
+from longspan.cli.signals import first_interrupt
+from longspan.cli.study_display import StudyDisplay, show_result
+from longspan.config import TrainConfig
+from longspan.data import target_kind
+from longspan.errors import InputError
+from longspan.search import storage
+from longspan.search.definition import StudyDefinition, define
+from longspan.search.paper_spaces import paper_space
+from longspan.search.pool import PoolOptions, available_cores, run_pool
+from longspan.search.result import StudyResult
+from longspan.search.space import read_space
+from longspan.search.study import Study, create_or_continue
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How the study is run; only `trials`, `space` and `prune` change what it comes to."""
+
+    trials: int = 20
+    """Number of slots; more than before lets a finished study go on."""
+    workers: int = available_cores()
+    """Processes on this machine, each with its own core while there are enough."""
+    space: Path | None = None
+    """TOML file of what to search; by default the paper's intervals and grids."""
+    storage: str | None = None
+    """sqlite:///FILE or postgresql://HOST/DATABASE; by default a file in the study's folder."""
+    study: str | None = None
+    """Name of the study; by default DATA-RECIPE."""
+    study_dir: Path | None = None
+    """Folder of the study; by default studies/NAME."""
+    prune: bool = False
+    """Stop slots whose best validation score falls below the median of the first five slots at the same epoch."""
+    heartbeat_seconds: int = 30
+    """Workers on other machines are taken for dead after four times this silence."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints of a run."""
+    json: bool = False
+    """Print only the result, as JSON."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Random search over the settings of a recipe, chosen on the validation split.
+
+    Slot 0 is the recipe with the settings given here; the others draw theirs from the space, always the same ones for
+    the same --seed. A setting given here is kept as given. The same command again goes on where it was stopped.
+    """
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    searching: Searching = field(default_factory=Searching)
+    toml: Path | None = None
+    """TOML file of settings, such as `hidden_size = 200`."""
+
+
+def run(arguments: list[str]) -> int:
+    options, fixed = parse_search(arguments)
+    searching = options.searching
+    content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
+    definition = definition_of(options, fixed, content.fingerprint)
+    folder = (searching.study_dir or Path("studies") / definition.name).resolve()
+    url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)
+    study = create_or_continue(url, definition, searching.trials)
+    pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.checkpoint_seconds)
+    if not searching.json:
+        shown = storage.hide_password(url)
+        sys.stdout.write(
+            f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n"
+        )
+    with StudyDisplay(study, quiet=searching.json) as display, first_interrupt() as interrupted:
+        outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
+    if outcome == "interrupted":
+        return _say_how_to_go_on(study, as_json=searching.json)
+    return _show(study, folder, as_json=searching.json)
+
+
+def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
+    """The options, and the settings that were given and so are not searched."""
+    arguments = list(arguments)
+    recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
+    config, from_file = configure(recipe, arguments)
+    fixed = fixed_settings(arguments) | from_file
+    options = parse(SearchOptions, arguments, "longspan search [RECIPE]", SearchOptions(config))
+    for name in ("trials", "workers", "heartbeat_seconds"):
+        if getattr(options.searching, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(options.searching, name)}")
+    return options, fixed
+
+
+def definition_of(options: SearchOptions, fixed: set[str], fingerprint: str) -> StudyDefinition:
+    """The study a command line describes."""
+    config, searching = options.config, options.searching
+    if searching.space:
+        space = read_space(searching.space, config)
+    else:
+        space = paper_space(config, target_kind(config.data, searching.data_dir))
+    space = {name: value for name, value in space.items() if name not in fixed}
+    name = searching.study or f"{Path(config.data.split(':')[-1]).stem}-{config.recipe.replace(':', '-')}"
+    return define(
+        name, config, space, fingerprint, prune=searching.prune, heartbeat_seconds=searching.heartbeat_seconds
+    )
+
+
+def _say_how_to_go_on(study: Study, *, as_json: bool) -> int:
+    finished = sum(slot.finished for slot in study.slots())
+    name, url = study.definition.name, storage.hide_password(study.url)
+    if as_json:
+        print_json({"study": name, "status": "interrupted", "finished": finished, "slots": study.slot_count})
+    else:
+        sys.stdout.write(
+            f"Stopped and saved: {finished} of {study.slot_count} slots are done.\n"
+            "Go on with the same command again, or let a worker join:\n"
+            f"    longspan worker {url} --study {name}\n"
+        )
+    return cli.INTERRUPTED
+
+
+def _show(study: Study, folder: Path, *, as_json: bool) -> int:
+    result = msgspec.convert(study.result, StudyResult)
+    if as_json:
+        print_json({"status": "done", **msgspec.to_builtins(result)})
+    else:
+        show_result(result, folder)
+    if result.winner is None:
+        sys.stderr.write(f"longspan: none of the {result.slots} slots ended well; see their reasons above\n")
+        return cli.DIVERGED
+    return cli.DONE

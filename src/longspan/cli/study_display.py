@@ -1,0 +1,136 @@
+"""What a person sees of a study: a live table of its slots, and the winner beside the paper's number."""
+
+import shutil
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from longspan import paper
+from longspan.cli.figures import SHOWN, format_figure
+from longspan.search.result import StudyResult, winner_of
+from longspan.search.slots import Slot
+from longspan.search.space import changes
+from longspan.search.study import Study
+
+STYLES = {"done": "", "running": "bold", "waiting": "dim", "diverged": "red", "lost": "red", "pruned": "dim"}
+LINES_BESIDE_TABLE = 8
+
+
+class StudyDisplay:
+    """A table that follows the study; on something that is not a terminal, one line per finished slot."""
+
+    def __init__(self, study: Study, *, quiet: bool):
+        self.study = study
+        self.console = Console(stderr=quiet, quiet=quiet, highlight=False)
+        self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
+        self.told: set[int] = set()
+
+    def __enter__(self) -> "StudyDisplay":
+        definition = self.study.definition
+        self.console.print(
+            f"[bold]{definition.base.recipe}[/] on [bold]{definition.base.data}[/]: study {definition.name}, "
+            f"{self.study.slot_count} slots, searching {', '.join(definition.space) or 'nothing'}",
+            soft_wrap=True,
+        )
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self.live:
+            self.live.stop()
+
+    def refresh(self) -> None:
+        """Show how the slots stand now."""
+        slots = self.study.slots()
+        for slot in slots:
+            if slot.finished and slot.number not in self.told:
+                self.told.add(slot.number)
+                if not self.live:
+                    self.console.print(_line(self.study, slot), soft_wrap=True)
+        if self.live:
+            self.live.update(_table(self.study, slots), refresh=True)
+
+
+def _line(study: Study, slot: Slot) -> str:
+    settings = changes(study.definition.base, study.definition.config_of(slot.number))
+    score = _score(slot)
+    return f"slot {slot.number:>4}  {slot.status:<8}  valid {score or '-':>8}  {describe_settings(settings)}"
+
+
+def _table(study: Study, slots: list[Slot]) -> Group:
+    """Running slots and the best ones, as many as fit."""
+    room = max(shutil.get_terminal_size().lines - LINES_BESIDE_TABLE, 5)
+    order = sorted(slots, key=lambda slot: (slot.status != "running", -_best(slot), slot.number))
+    shown = [slot for slot in order if slot.status != "waiting"][:room]
+    winner = winner_of(slots)
+    table = Table(box=None, pad_edge=False)
+    for name in ("slot", "", "epoch", "valid", "settings"):
+        table.add_column(
+            name, justify="left" if name in ("", "settings") else "right", no_wrap=True, overflow="ellipsis"
+        )
+    for slot in sorted(shown, key=lambda slot: slot.number):
+        settings = changes(study.definition.base, study.definition.config_of(slot.number))
+        best = winner is not None and slot.number == winner.number
+        table.add_row(
+            str(slot.number),
+            "best" if best else slot.status,
+            str(max(slot.curve, default=0)),
+            _score(slot),
+            describe_settings(settings),
+            style="green" if best else STYLES[slot.status],
+        )
+    counts = ", ".join(
+        f"{sum(slot.status == status for slot in slots)} {status}"
+        for status in STYLES
+        if any(slot.status == status for slot in slots)
+    )
+    return Group(table, Text(f"{counts}. Ctrl-C saves and stops."))
+
+
+def _best(slot: Slot) -> float:
+    return max(slot.curve.values(), default=float("-inf"))
+
+
+def _score(slot: Slot) -> str:
+    return f"{_best(slot):.3f}" if slot.curve else ""
+
+
+def describe_settings(settings: dict) -> str:
+    """Settings that differ from the recipe's, on one line."""
+    shown = (
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
+    )
+    return ", ".join(shown) or "the recipe as it stands"
+
+
+def show_result(result: StudyResult, folder: Path) -> None:
+    """Print how the slots ended and the winner's scores, beside the paper's."""
+    console = Console(highlight=False)
+    ended = ", ".join(f"{result.count(status)} {status}" for status in STYLES if result.count(status))
+    console.print(f"{result.slots} slots: {ended}.")
+    winner = result.winning
+    if winner is None or winner.tested is None:
+        for trial in result.trials:
+            console.print(f"slot {trial.slot}: {trial.outcome.reason}", soft_wrap=True)
+        return
+    console.print(
+        f"Best on validation ({winner.outcome.valid_log_likelihood:.3f}): slot {winner.slot}, "
+        f"{describe_settings(winner.settings)}",
+        soft_wrap=True,
+    )
+    names = [name for name in SHOWN if name in winner.tested.test]
+    table = Table(title=f"{result.recipe} on {result.data}, test split", title_justify="left")
+    table.add_column("")
+    for name in names:
+        table.add_column(SHOWN[name], justify="right")
+    table.add_row("this model", *(format_figure(name, winner.tested.test[name]) for name in names), style="bold")
+    if figures := paper.test_figures(result.recipe, result.data):
+        table.add_row("paper", *(format_figure(name, figures.get(name)) for name in names))
+    console.print(table)
+    console.print(
+        f"The run is {folder / 'trials' / f'slot-{winner.slot:04d}'}, all slots are in {folder / 'result.json'}"
+    )

@@ -1,0 +1,138 @@
+"""Class-factored softmax over words (section 4.2 of the paper): first the class of a word, then the word in it.
+
+Classes are contiguous ranges of the vocabulary, which the data sort by frequency; they differ in size by orders of
+magnitude, so nothing here is padded to the largest. The softmax within a class is the kernel's.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from longspan.kernels import factored
+from longspan.models.outputs import ExactOutput
+from longspan.models.parameters import Constant
+
+
+class ClassFactored(ExactOutput):
+    r"""One word out of a vocabulary, by class `c` and member `w`.
+
+    .. math:: \log p(w \mid h) = \log \mathrm{softmax}_c(h A + a) + \log \mathrm{softmax}_{w \in c}(B h + b)
+
+    `loss` and `log_prob` go by the kernel and touch only the classes that occur; `logits` and `loss_of`, the cut of a
+    Gauss-Newton product, and `sample` evaluate every word.
+
+    Reference: Goodman, *Classes for fast maximum entropy training*, 2001; Mikolov et al., 2011.
+    """
+
+    class_weights: Float[Array, "hidden class"]
+    class_bias: Float[Array, " class"]
+    weights: Float[Array, "word hidden"]
+    bias: Float[Array, " word"]
+    starts: Constant
+    """First word of each class and, at the end, the number of words; equal neighbours are a class without words."""
+
+    @staticmethod
+    def initial(
+        hidden_size: int,
+        rates: Float[np.ndarray, " word"],
+        starts: Int[np.ndarray, " class_and_one"],
+        scale: float,
+        *,
+        key: PRNGKeyArray,
+    ) -> "ClassFactored":
+        """Weights drawn from a normal distribution of standard deviation `scale`; biases that predict the rates."""
+        key_classes, key_words = jax.random.split(key)
+        totals = np.concatenate([[0], np.cumsum(rates)])[starts]
+        class_rates = np.maximum(np.diff(totals), rates.min())
+        return ClassFactored(
+            class_weights=scale * jax.random.normal(key_classes, (hidden_size, len(class_rates))),
+            class_bias=jnp.asarray(np.log(class_rates), jnp.float32),
+            weights=scale * jax.random.normal(key_words, (len(rates), hidden_size)),
+            bias=jnp.asarray(np.log(rates), jnp.float32),
+            starts=Constant(jnp.asarray(starts, jnp.int32)),
+        )
+
+    def loss(self, hidden, targets, length, *, key=None):
+        del key
+        classes = self.classes_of(targets)
+        start, stop = self.starts.value[classes], self.starts.value[classes + 1]
+        inside = (jnp.arange(len(targets)) < length)[:, None]
+        member = factored.log_prob(
+            hidden.reshape(-1, hidden.shape[-1]),
+            self.weights,
+            self.bias,
+            targets.ravel(),
+            start.ravel(),
+            jnp.where(inside, stop, start).ravel(),
+        )
+        return _negative_log_softmax(self._class_logits(hidden), classes) - member.reshape(targets.shape)
+
+    def logits(self, hidden, targets, length):
+        del targets, length
+        return self._class_logits(hidden), hidden @ self.weights.T + self.bias
+
+    def loss_of(self, logits, targets):
+        class_logits, word_logits = logits
+        classes = self.classes_of(targets)
+        words = jnp.arange(word_logits.shape[-1])
+        start, stop = self.starts.value[classes][..., None], self.starts.value[classes + 1][..., None]
+        member_logits = jnp.where((start <= words) & (words < stop), word_logits, -jnp.inf)
+        return _negative_log_softmax(class_logits, classes) + _negative_log_softmax(member_logits, targets)
+
+    def sample(self, hidden, *, key, temperature=1.0):
+        log_probs = self.log_probs_of_words(hidden)
+        if temperature == 0:
+            return jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
+        return jax.random.categorical(key, log_probs / temperature).astype(jnp.int32)
+
+    def log_probs_of_words(self, hidden: Float[Array, "... hidden"]) -> Float[Array, "... word"]:
+        """Log-probability of every word."""
+        classes = self.classes_of(jnp.arange(len(self.bias)))
+        logits = jnp.moveaxis(hidden @ self.weights.T + self.bias, -1, 0)
+        count = len(self.class_bias)
+        largest = jax.ops.segment_max(logits, classes, count, indices_are_sorted=True)
+        shifted = logits - largest[classes]
+        total = jax.ops.segment_sum(jnp.exp(shifted), classes, count, indices_are_sorted=True)
+        member = jnp.moveaxis(shifted - jnp.log(total)[classes], 0, -1)
+        return jax.nn.log_softmax(self._class_logits(hidden), axis=-1)[..., classes] + member
+
+    def classes_of(self, words: Int[Array, "..."]) -> Int[Array, "..."]:
+        """The class of each word."""
+        return jnp.searchsorted(self.starts.value, words, side="right") - 1
+
+    def _class_logits(self, hidden):
+        logits = hidden @ self.class_weights + self.class_bias
+        return jnp.where(jnp.diff(self.starts.value) > 0, logits, -jnp.inf)
+
+
+def class_starts(rates: Float[np.ndarray, " word"], classes: int, rule: str) -> Int[np.ndarray, " class_and_one"]:
+    """Cut a vocabulary, most frequent words first, into classes of about equal mass.
+
+    Word by word mass is accumulated; a word belongs to class `a`, and the next class begins once the mass has passed
+    `(a + 1) / classes`. So the most frequent words are classes of their own and the last class is the largest.
+
+    Args:
+        rates: how often each word occurs, in any unit.
+        classes: number of classes; fewer are used when there are not enough words.
+        rule: mass of a word: `frequency`, its rate; `square-root`, the root of it, which makes classes more even.
+
+    Returns:
+        The first word of each class, then the number of words.
+
+    Example:
+        >>> class_starts(np.array([4, 2, 1, 1]), 2, "frequency").tolist()
+        [0, 2, 4]
+    """
+    mass = np.sqrt(rates) if rule == "square-root" else np.asarray(rates, np.float64)
+    upto = np.cumsum(mass / mass.sum())
+    starts = [0]
+    for word, accumulated in enumerate(upto[:-1], start=1):
+        if len(starts) < classes and accumulated > len(starts) / classes:
+            starts.append(word)
+    return np.array(starts + [len(rates)] * (classes + 1 - len(starts)), np.int32)
+
+
+def _negative_log_softmax(logits, picked):
+    chosen = jnp.take_along_axis(logits, picked[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen

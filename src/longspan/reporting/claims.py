@@ -1,0 +1,161 @@
+"""The paper's claims, tested as claims on our own results: supported, not supported, or undecided.
+
+Every claim compares rows of a table over all of its data sets. Differences are between means over seeds, in nats per
+frame or symbol, positive where the claim says so; their errors come from the spread over those seeds.
+"""
+
+import math
+import statistics
+from typing import Literal
+
+import msgspec
+
+from longspan import paper
+from longspan.search.cells import Cell, CellResult, Figures, TableName, nats, paper_figures
+
+Verdict = Literal["supported", "not supported", "undecided"]
+Split = Literal["train", "test"]
+
+ERRORS = 2.0
+"""Standard errors a difference must exceed to count as one."""
+RULE = (
+    "A difference is that of the means over seeds, in nats per frame (music) or symbol (text), and its standard error "
+    "follows from the spread over those seeds. That something helps is *supported* if the mean difference over the "
+    "data sets is more than two standard errors above zero and more than half of the data sets agree in sign, *not "
+    "supported* if it is more than two standard errors below zero, and *undecided* otherwise. That one method rivals "
+    "another is supported unless it is worse by more than two standard errors. A claim is undecided while a cell it "
+    "needs is missing or has fewer than two seeds. The errors know of seeds only, not of the luck of the search."
+)
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A sentence of the paper as a comparison of rows."""
+
+    statement: str
+    table: TableName
+    better: tuple[str, ...]
+    """The row said to be better; of several, on each data set the one with the best validation score stands for all."""
+    worse: str
+    split: Split = "test"
+    kind: Literal["helps", "rivals"] = "helps"
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        return paper.MUSIC_SETS if self.table == "table1" else paper.TEXT_SETS
+
+
+PLAIN_ROWS = ("sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm")
+NADE_ROWS = ("nade:sgd", "nade:sgd+cr", "nade:sgd+crm")
+
+CLAIMS = (
+    Claim("Clipping helps, on music", "table1", ("sgd+c",), "sgd"),
+    Claim("Clipping helps, on text", "table2", ("sgd+c",), "sgd"),
+    Claim("Leaky units help, on music", "table1", ("sgd+cl",), "sgd+c"),
+    Claim("Leaky units help, on text", "table2", ("sgd+cl",), "sgd+c"),
+    Claim("Rectifiers with L1 help to fit, on music", "table1", ("sgd+clr",), "sgd+cl", "train"),
+    Claim("Rectifiers with L1 help to predict, on music", "table1", ("sgd+clr",), "sgd+cl"),
+    Claim("Rectifiers with L1 help to fit, on text", "table2", ("sgd+clr",), "sgd+cl", "train"),
+    Claim("Rectifiers with L1 help to predict, on text", "table2", ("sgd+clr",), "sgd+cl"),
+    Claim("Rectifiers with L1 and clipping help, before NADE", "table1", ("nade:sgd+cr",), "nade:sgd"),
+    Claim("Momentum helps, before NADE", "table1", ("nade:sgd+crm",), "nade:sgd+cr"),
+    Claim("Enhanced SGD rivals Hessian-free", "table1", PLAIN_ROWS[1:], "hf", kind="rivals"),
+    Claim("Enhanced SGD rivals Hessian-free, before NADE", "table1", NADE_ROWS[1:], "nade:hf", kind="rivals"),
+)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """How much better one row is than another on one data set."""
+
+    data: str
+    row: str
+    """The row that stood for the better side."""
+    mean: float
+    error: float
+
+
+class ClaimValue(msgspec.Struct, frozen=True):
+    """What came of a claim."""
+
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    differences: list[Difference]
+    mean: float | None
+    error: float | None
+    paper_mean: float
+    """The paper's own mean difference, which has no error."""
+
+
+def judge(claim: Claim, results: dict[Cell, CellResult]) -> ClaimValue:
+    """Test a claim on results."""
+    paper_mean = statistics.mean(_paper_difference(claim, data) for data in claim.data_sets)
+    differences, wanting = [], []
+    for data in claim.data_sets:
+        found = _difference(claim, data, results)
+        if isinstance(found, Difference):
+            differences.append(found)
+        else:
+            wanting.append(found)
+    if wanting:
+        return ClaimValue(claim, "undecided", "; ".join(wanting), differences, None, None, paper_mean)
+    mean = statistics.mean(each.mean for each in differences)
+    error = math.sqrt(sum(each.error**2 for each in differences)) / len(differences)
+    agreeing = sum(each.mean > 0 for each in differences)
+    verdict = _verdict(claim, mean, error, agreeing)
+    reason = f"better on {agreeing} of {len(differences)} data sets"
+    return ClaimValue(claim, verdict, reason, differences, mean, error, paper_mean)
+
+
+def _verdict(claim: Claim, mean: float, error: float, agreeing: int) -> Verdict:
+    if mean < -ERRORS * error:
+        return "not supported"
+    if claim.kind == "rivals":
+        return "supported"
+    most_agree = 2 * agreeing > len(claim.data_sets)
+    return "supported" if mean > ERRORS * error and most_agree else "undecided"
+
+
+def _difference(claim: Claim, data: str, results: dict[Cell, CellResult]) -> Difference | str:
+    """The difference on a data set, or what is wanting."""
+    sides = [_standing(claim.table, rows, data, results) for rows in (claim.better, (claim.worse,))]
+    for side, rows in zip(sides, (claim.better, (claim.worse,)), strict=True):
+        if side is None:
+            return f"no result yet for {' or '.join(rows)} on {data}"
+        if len(side.repetitions) < 2:
+            return f"only one seed of {side.row} on {data}"
+    better, worse = (_repeated(side, claim.split) for side in sides if side is not None)
+    if not better or not worse:
+        return f"no {claim.split} figures on {data}"
+    error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (better, worse)))
+    row = sides[0].row if sides[0] else ""
+    return Difference(data, row, statistics.mean(better) - statistics.mean(worse), error)
+
+
+def _standing(table: TableName, rows: tuple[str, ...], data: str, results: dict[Cell, CellResult]) -> CellResult | None:
+    """The result with the best validation score among rows, all of which must be there."""
+    found = [results.get(Cell(table, row, data)) for row in rows]
+    there = [result for result in found if result is not None and result.ours is not None]
+    if len(there) < len(rows):
+        return None
+    return max(there, key=lambda result: result.repetitions[0].valid_log_likelihood)
+
+
+def _repeated(result: CellResult, split: Split) -> list[float]:
+    values = [_of(repetition.figures, split) for repetition in result.repetitions]
+    return [nats(result.metric, value) for value in values if value is not None]
+
+
+def _of(figures: Figures, split: Split) -> float | None:
+    return figures.train if split == "train" else figures.test
+
+
+def _paper_difference(claim: Claim, data: str) -> float:
+    """The paper's rows, of several the one it would have picked by its test figures, for it prints no others."""
+
+    def figure(row: str) -> float:
+        cell = Cell(claim.table, row, data)
+        value = _of(paper_figures(cell), claim.split)
+        assert value is not None
+        return nats(cell.metric, value)
+
+    return max(map(figure, claim.better)) - figure(claim.worse)

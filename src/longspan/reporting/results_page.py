@@ -1,0 +1,154 @@
+"""The page of results, docs/results.md: the paper's tables with ours beside, its claims with verdicts, as Markdown."""
+
+from longspan.reporting.claims import RULE, ClaimValue
+from longspan.reporting.results_values import CellValue, ResultsValues
+from longspan.search.cells import TableName
+
+HEADING = """# Results
+
+Every cell of the paper's two tables, computed by `longspan reproduce`, beside the paper's number. This page is made
+from the files under `results/` by `longspan reproduce --render-only`; run more trials, but do not edit this page.
+
+A cell is a random search over the paper's intervals; its winner is the trial with the best *validation* score and is
+scored on the test split once. ± is the standard deviation over seeds of the winning settings. Time is spent on cells
+that are behind the paper's test number, so cells differ in how many trials they had. A number in bold is at or better
+than the paper's.
+"""
+
+SETTINGS_SHOWN = {
+    "hidden_size": "units",
+    "activation": "activation",
+    "learning_rate": "learning rate",
+    "learning_rate_schedule": "schedule",
+    "momentum": "momentum",
+    "momentum_schedule": "momentum schedule",
+    "clip": "clip",
+    "l1": "L1",
+    "leaky_share": "leaky share",
+    "recurrent_scale": "recurrent scale",
+    "input_scale": "input scale",
+    "max_epochs": "epochs at most",
+}
+METRICS = {
+    "log_likelihood": "log-likelihood in nats per frame, higher is better",
+    "perplexity": "perplexity, lower is better",
+    "bits_per_character": "bits per character, lower is better",
+}
+
+
+def render_page(values: ResultsValues) -> str:
+    """The page as Markdown."""
+    parts = [HEADING, _summary(values)]
+    parts += ["## Table 1: music\n", *_table(values, "table1")]
+    parts += ["## Table 2: text\n", *_table(values, "table2")]
+    parts += ["## The paper's claims\n", RULE + "\n", _claims(values.claims)]
+    parts += ["## Where we are behind\n", _behind(values.cells)]
+    parts += ["## Winning settings\n", _settings(values.cells)]
+    parts += ["## Computed with\n", _environments(values.environments)]
+    return "\n".join(parts)
+
+
+def _summary(values: ResultsValues) -> str:
+    lines = []
+    for what, cells in (("music", values.of("table1")), ("text", values.of("table2"))):
+        reaching = sum(cell.verdict == "reaches" for cell in cells)
+        known = sum(cell.verdict != "missing" for cell in cells)
+        lines.append(
+            f"Of {len(cells)} {what} cells {known} have a result and {reaching} are at or better than the paper."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _table(values: ResultsValues, table: TableName) -> list[str]:
+    """One table of Markdown per data set."""
+    parts = []
+    for data in dict.fromkeys(cell.data for cell in values.of(table)):
+        cells = [cell for cell in values.of(table) if cell.data == data]
+        parts.append(f"### {data}\n\n{METRICS[cells[0].metric].capitalize()}.\n")
+        music = table == "table1"
+        header = ["", "train, paper", "train, ours", "test, paper", "test, ours"]
+        header += ["accuracy %, paper", "accuracy %, ours"] if music else []
+        header += ["seeds", "trials", "frames/s" if music else "symbols/s"]
+        rows = [_row(cell, music=music) for cell in cells]
+        parts.append(_markdown(header, rows))
+    return parts
+
+
+def _row(cell: CellValue, *, music: bool) -> list[str]:
+    ours, spread = cell.ours, cell.spread
+    train = _number(ours.train if ours else None, spread.train if spread else None)
+    test = _number(ours.test if ours else None, spread.test if spread else None)
+    if cell.verdict == "reaches":
+        test = f"**{test}**"
+    elif cell.verdict == "diverged":
+        test = "diverged"
+    row = [cell.row, _number(cell.paper.train), train, _number(cell.paper.test), test]
+    if music:
+        accuracy = _number(_percent(ours.accuracy if ours else None), _percent(spread.accuracy if spread else None))
+        row += [_number(_percent(cell.paper.accuracy)), accuracy]
+    speed = "" if cell.frames_per_second is None else f"{cell.frames_per_second:,.0f}"
+    return [*row, str(cell.seeds or ""), str(cell.tried or ""), speed]
+
+
+def _claims(claims: list[ClaimValue]) -> str:
+    header = ["claim", "verdict", "mean difference, ours", "paper's", "rows, split", "why"]
+    rows = []
+    for value in claims:
+        claim = value.claim
+        mean = "" if value.mean is None or value.error is None else f"{value.mean:+.3f} ± {value.error:.3f}"
+        compared = f"{' / '.join(claim.better)} over {claim.worse}, {claim.split}"
+        verdict = f"**{value.verdict}**" if value.verdict != "undecided" else "undecided"
+        rows.append([claim.statement, verdict, mean, f"{value.paper_mean:+.3f}", compared, value.reason])
+    return _markdown(header, rows)
+
+
+def _behind(cells: list[CellValue]) -> str:
+    found = sorted(
+        (cell for cell in cells if cell.verdict == "behind"), key=lambda cell: cell.behind or 0.0, reverse=True
+    )
+    lines = [
+        f"- {cell.row} on {cell.data}: {_number(cell.ours.test)} against {_number(cell.paper.test)} "
+        f"({100 * cell.behind:.1f} %) after {cell.tried} trials." + (f" {cell.remark}" if cell.remark else "")
+        for cell in found
+        if cell.ours is not None and cell.behind is not None
+    ]
+    lines += [
+        f"- {cell.row} on {cell.data}: every trial diverged." + (f" {cell.remark}" if cell.remark else "")
+        for cell in cells
+        if cell.verdict == "diverged"
+    ]
+    return "\n".join(lines or ["Nowhere, among the cells that have a result."]) + "\n"
+
+
+def _settings(cells: list[CellValue]) -> str:
+    rows = [
+        [cell.row, cell.data, *(_setting(cell.settings.get(name)) for name in SETTINGS_SHOWN)]
+        for cell in cells
+        if cell.ours is not None
+    ]
+    return _markdown(["", "data", *SETTINGS_SHOWN.values()], rows) if rows else "None yet.\n"
+
+
+def _environments(environments: list[dict[str, str]]) -> str:
+    lines = ["- " + ", ".join(f"{name} {value}" for name, value in each.items()) for each in environments]
+    return "\n".join(lines or ["Nothing yet."]) + "\n"
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    rule = ["---" if index == 0 else "---:" for index in range(len(header))]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float | None, spread: float | None = None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _setting(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value if value is not None else "")

@@ -1,0 +1,113 @@
+"""What the page of results shows, as plain values: every cell beside the paper's, and the claims with verdicts."""
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from longspan.errors import InputError
+from longspan.reporting.claims import CLAIMS, ClaimValue, judge
+from longspan.search.cells import (
+    Cell,
+    CellResult,
+    Figures,
+    Metric,
+    TableName,
+    behind,
+    paper_figures,
+    reaches_paper,
+    table_cells,
+)
+
+REMARKS = "remarks.toml"
+
+
+class CellValue(msgspec.Struct, frozen=True):
+    """A cell as the page shows it."""
+
+    table: TableName
+    row: str
+    data: str
+    metric: Metric
+    paper: Figures
+    verdict: Literal["reaches", "behind", "diverged", "missing"]
+    ours: Figures | None = None
+    spread: Figures | None = None
+    seeds: int = 0
+    tried: int = 0
+    behind: float | None = None
+    """Share of its own by which the paper's test figure is better, in nats."""
+    frames_per_second: float | None = None
+    settings: dict = {}
+    remark: str = ""
+
+
+class ResultsValues(msgspec.Struct, frozen=True):
+    """The content of the page."""
+
+    cells: list[CellValue]
+    claims: list[ClaimValue]
+    environments: list[dict[str, str]]
+    """Versions and machines the results were computed with."""
+
+    def of(self, table: TableName) -> list[CellValue]:
+        return [cell for cell in self.cells if cell.table == table]
+
+
+def results_values(results: dict[Cell, CellResult], remarks: dict[str, str] | None = None) -> ResultsValues:
+    """Everything the page shows."""
+    remarks = remarks or {}
+    cells = [
+        _cell_value(cell, results.get(cell), remarks.get(cell.name, ""))
+        for table in ("table1", "table2")
+        for cell in table_cells(table)
+    ]
+    environments: list[dict[str, str]] = []
+    for result in results.values():
+        environment = _environment(result.search.environment)
+        if environment not in environments:
+            environments.append(environment)
+    return ResultsValues(cells, [judge(claim, results) for claim in CLAIMS], environments)
+
+
+def read_remarks(folder: Path) -> dict[str, str]:
+    """What people have to say about cells: `"sgd+c--jsb" = "..."` in remarks.toml beside the results."""
+    file = folder / REMARKS
+    if not file.exists():
+        return {}
+    try:
+        remarks = tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f'{file} is not TOML ({error}); expected lines such as "sgd+c--jsb" = "..."') from error
+    names = {cell.name for table in ("table1", "table2") for cell in table_cells(table)}
+    unknown = sorted(set(remarks) - names)
+    if unknown:
+        raise InputError(f"{file} speaks of {', '.join(unknown)}: expected names such as {min(names)}")
+    return remarks
+
+
+def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue:
+    if result is None:
+        return CellValue(*cell, cell.metric, paper_figures(cell), "missing", remark=remark)
+    verdict = "diverged" if result.ours is None else "reaches" if reaches_paper(result) else "behind"
+    return CellValue(
+        *cell,
+        result.metric,
+        result.paper,
+        verdict,
+        ours=result.ours,
+        spread=result.spread,
+        seeds=len(result.repetitions),
+        tried=result.tried,
+        behind=None if result.ours is None else behind(result),
+        frames_per_second=result.frames_per_second,
+        settings=result.settings,
+        remark=remark,
+    )
+
+
+def _environment(environment: dict) -> dict[str, str]:
+    versions = environment.get("versions", {})
+    known = {name: str(version) for name, version in versions.items() if version}
+    return known | {name: str(environment[name]) for name in ("python", "platform") if name in environment}

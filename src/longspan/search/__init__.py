@@ -1,0 +1,1 @@
+"""Random search over numbered slots: spaces, studies on a shared storage, workers that may die, the paper's tables."""

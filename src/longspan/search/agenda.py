@@ -1,0 +1,73 @@
+"""What to compute next for the paper's tables: a pure function of what is known, so that time goes where it helps most.
+
+Cells without a result come first, those on small data sets before the others. Then cells that need no more trials
+get their repetitions with other seeds. What time is left goes to the cell that is furthest behind the paper, again
+and again.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from longspan.search.cells import Cell, CellResult, behind, reaches_paper
+
+QUICK_FIRST = ("jsb", "piano-midi", "nottingham", "musedata", "ptb-words", "ptb-chars")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much a cell gets."""
+
+    trials: int = 4
+    """Slots of a cell at first, and again each time it turns out to be furthest behind the paper."""
+    most_trials: int = 24
+    """Slots after which a cell is left as it is, behind the paper or not."""
+    seeds: int = 3
+    """Seeds the winning settings are run with, the search's own included."""
+
+
+class Known(NamedTuple):
+    """A cell, its result so far, and how many slots its study as it would be run now has had."""
+
+    cell: Cell
+    result: CellResult | None
+    slots: int
+
+
+class Task(NamedTuple):
+    """A study to be brought to so many slots."""
+
+    cell: Cell
+    kind: Literal["search", "seeds"]
+    slots: int
+
+
+def next_task(known: list[Known], plan: Plan) -> Task | None:
+    """The most useful thing to do now; None if there is nothing left to do under this plan."""
+    empty = [state for state in known if state.result is None]
+    if empty:
+        first = min(empty, key=lambda state: QUICK_FIRST.index(state.cell.data))
+        return Task(first.cell, "search", max(plan.trials, first.slots))
+    for state in known:
+        if _settled(state, plan) and _lacks_seeds(state, plan):
+            return Task(state.cell, "seeds", plan.seeds - 1)
+    unsettled = [state for state in known if not _settled(state, plan)]
+    if not unsettled:
+        return None
+    worst = max(unsettled, key=lambda state: behind(_result(state)))
+    return Task(worst.cell, "search", worst.slots + plan.trials)
+
+
+def _settled(state: Known, plan: Plan) -> bool:
+    result = _result(state)
+    return reaches_paper(result) or result.tried >= plan.most_trials
+
+
+def _lacks_seeds(state: Known, plan: Plan) -> bool:
+    result = _result(state)
+    repeated = 0 if result.seeds is None else result.seeds.slots
+    return result.ours is not None and repeated < plan.seeds - 1
+
+
+def _result(state: Known) -> CellResult:
+    assert state.result is not None
+    return state.result

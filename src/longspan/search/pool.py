@@ -1,0 +1,134 @@
+"""Worker processes on this machine: one thread each, each on its own cores, started again when something kills them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from longspan.errors import InputError
+from longspan.search.storage import URL_VARIABLE
+from longspan.search.study import Study
+
+TICK_SECONDS = 1.0
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How many workers, and what each needs to know beyond the storage."""
+
+    folder: Path
+    workers: int = 1
+    data_dir: Path | None = None
+    checkpoint_seconds: float = 60.0
+
+
+def run_pool(
+    study: Study, options: PoolOptions, *, interrupted: Callable[[], bool], on_tick: Callable[[], None]
+) -> Literal["finished", "interrupted"]:
+    """Keep workers at a study until it is concluded or `interrupted()`; then all are asked to save and stop.
+
+    `on_tick` is called about once a second, for whoever shows the study.
+    """
+    if study.concluded:
+        return "finished"
+    pool = _Pool(study, options)
+    try:
+        while not interrupted():
+            on_tick()
+            if pool.tend() == 0:
+                break
+            time.sleep(TICK_SECONDS)
+        pool.stop()
+    finally:
+        pool.kill()
+        on_tick()
+    if study.concluded:
+        return "finished"
+    if interrupted() or not pool.failures:
+        return "interrupted"
+    raise InputError(pool.failures[0])
+
+
+class _Pool:
+    def __init__(self, study: Study, options: PoolOptions):
+        self.study = study
+        self.options = options
+        self.logs = options.folder / "workers"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.failures: list[str] = []
+        cores = cores_for(options.workers, study.definition.base.threads)
+        self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
+        self.cores = cores
+
+    def tend(self) -> int:
+        """Start killed workers again; returns how many are at work."""
+        for number, process in list(self.processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self.processes[number]
+            if code == -signal.SIGKILL:
+                if not self.study.concluded:
+                    self.processes[number] = self._start(number, self.cores[number])
+            elif code not in (0, INTERRUPTED):
+                self.failures.append(self._explain(number, code))
+        return len(self.processes)
+
+    def stop(self) -> None:
+        """Ask every worker to save and stop, and wait until it has."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait()
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _start(self, number: int, cores: set[int]) -> subprocess.Popen:
+        options = self.options
+        command = [sys.executable, "-m", "longspan", "worker", "--study", self.study.definition.name]
+        command += ["--study-dir", str(options.folder), "--checkpoint-seconds", str(options.checkpoint_seconds)]
+        command += ["--attached", str(os.getpid()), "--quiet"]
+        if options.data_dir is not None:
+            command += ["--data-dir", str(options.data_dir)]
+        if cores:
+            command += ["--cores", *map(str, sorted(cores))]
+        with (self.logs / f"{number + 1}.log").open("wb") as log:
+            return subprocess.Popen(
+                command,
+                env={**os.environ, URL_VARIABLE: self.study.url},  # not an argument: those are seen by everyone
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the parent, which then asks the workers
+            )
+
+    def _explain(self, number: int, code: int) -> str:
+        log = self.logs / f"{number + 1}.log"
+        lines = log.read_text(errors="replace").strip().splitlines()
+        last = lines[-1].removeprefix("longspan: ") if lines else f"exit code {code}"
+        return f"worker {number + 1} failed: {last} (all it said is in {log})"
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_for(workers: int, threads: int) -> list[set[int]]:
+    """The cores each worker is pinned to, none where there are not enough for all or the system cannot pin."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [set() for _ in range(workers)]
+    available = sorted(os.sched_getaffinity(0))
+    if workers * threads > len(available):
+        return [set() for _ in range(workers)]
+    return [set(available[number * threads : (number + 1) * threads]) for number in range(workers)]

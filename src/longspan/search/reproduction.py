@@ -1,0 +1,158 @@
+"""The paper's tables as studies: each cell a search, and its winner repeated with other seeds, until time is up.
+
+Results are files meant to be kept and shared; studies with their run folders lie elsewhere. Where only the results
+are left, a study takes over their outcomes and goes on from there.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from longspan import recipes
+from longspan.config import TrainConfig, from_dict
+from longspan.data import target_kind
+from longspan.errors import InputError
+from longspan.search import storage
+from longspan.search.agenda import Known, Plan, Task, next_task
+from longspan.search.cells import Cell, CellResult, cell_result, read_results, write_result
+from longspan.search.definition import StudyDefinition, define
+from longspan.search.paper_spaces import paper_space
+from longspan.search.pool import PoolOptions, run_pool
+from longspan.search.result import StudyResult
+from longspan.search.study import Study, create_or_continue
+
+
+class Observer(Protocol):
+    """Whoever shows a reproduction to a person."""
+
+    def on_task(self, task: Task, study: Study) -> Callable[[], None]:
+        """A task begins; returns what to call about once a second while it runs."""
+        ...
+
+    def on_result(self, result: CellResult) -> None:
+        """A cell has a new result."""
+
+    def on_failure(self, cell: Cell, reason: str) -> None:
+        """A cell cannot be computed; the others go on without it."""
+
+
+class Settings(NamedTuple):
+    """Where things are and how much of the machine to use."""
+
+    results: Path
+    work_dir: Path
+    workers: int
+    data_dir: Path | None = None
+    max_epochs: int | None = None
+
+
+class Reproduction:
+    """Some cells of a table, computed task by task."""
+
+    def __init__(self, cells: list[Cell], plan: Plan, settings: Settings, fingerprint: Callable[[str], str]):
+        """`fingerprint` tells that of a data set by its name."""
+        self.plan = plan
+        self.settings = settings
+        self.fingerprint = fingerprint
+        self.missing: dict[Cell, str] = {}
+        self.cells = []
+        for cell in cells:
+            try:
+                self._config(cell)
+                self.cells.append(cell)
+            except InputError as error:  # a row of the paper that this version has no recipe for
+                self.missing[cell] = str(error)
+
+    def run(self, observer: Observer, interrupted: Callable[[], bool]) -> bool:
+        """Work through the tasks; True when nothing is left to do, False if interrupted before."""
+        while not interrupted():
+            task = next_task(self._known(), self.plan)
+            if task is None:
+                return True
+            try:
+                result = self._carry_out(task, observer, interrupted)
+            except InputError as error:
+                self.cells.remove(task.cell)
+                observer.on_failure(task.cell, str(error))
+                continue
+            if result is not None:
+                write_result(self.settings.results, result)
+                observer.on_result(result)
+        return False
+
+    def _known(self) -> list[Known]:
+        results = read_results(self.settings.results)
+        known = []
+        for cell in self.cells:
+            result = results.get(cell)
+            slots = 0 if result is None else _slots_tried(result, self._search_definition(cell).identity)
+            known.append(Known(cell, result, slots))
+        return known
+
+    def _carry_out(self, task: Task, observer: Observer, interrupted: Callable[[], bool]) -> CellResult | None:
+        """Bring one study to its slots; the cell's new result, None if interrupted before."""
+        before = read_results(self.settings.results).get(task.cell)
+        definition = self._search_definition(task.cell)
+        if task.kind == "seeds":
+            assert before is not None
+            definition = _seeds_definition(task.cell, before.search, definition.fingerprint)
+        folder = self.settings.work_dir / task.cell.table / f"{task.cell.name}--{definition.identity}"
+        study = create_or_continue(storage.default_url(folder), definition, task.slots)
+        _adopt(study, before)
+        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir)
+        on_tick = observer.on_task(task, study)
+        if run_pool(study, options, interrupted=interrupted, on_tick=on_tick) == "interrupted":
+            return None
+        found = msgspec.convert(study.result, StudyResult)
+        if task.kind == "seeds":
+            assert before is not None
+            return cell_result(task.cell, before.search, found, before.other_studies)
+        return merge(task.cell, before, found)
+
+    def _config(self, cell: Cell) -> TrainConfig:
+        config = recipes.settings(cell.row, cell.data)
+        if self.settings.max_epochs is None:
+            return config
+        return dataclasses.replace(config, max_epochs=self.settings.max_epochs)
+
+    def _search_definition(self, cell: Cell) -> StudyDefinition:
+        config = self._config(cell)
+        return define(cell.name, config, paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data))
+
+
+def merge(cell: Cell, before: CellResult | None, found: StudyResult) -> CellResult:
+    """A cell's result after a search: the better of old and new by validation, and seeds while the winner stays."""
+    if before is None:
+        return cell_result(cell, found, None, {})
+    others = {identity: slots for identity, slots in before.other_studies.items() if identity != found.identity}
+    if found.identity == before.search.identity:
+        same_winner = found.winner == before.search.winner
+        return cell_result(cell, found, before.seeds if same_winner else None, others)
+    if _valid(found) > _valid(before.search):
+        return cell_result(cell, found, None, others | {before.search.identity: before.search.slots})
+    return cell_result(cell, before.search, before.seeds, others | {found.identity: found.slots})
+
+
+def _valid(result: StudyResult) -> float:
+    score = result.winning.outcome.valid_log_likelihood if result.winning else None
+    return float("-inf") if score is None else score
+
+
+def _slots_tried(result: CellResult, identity: str) -> int:
+    return result.search.slots if result.search.identity == identity else result.other_studies.get(identity, 0)
+
+
+def _seeds_definition(cell: Cell, search: StudyResult, fingerprint: str) -> StudyDefinition:
+    winner = from_dict(search.settings)
+    base = dataclasses.replace(winner, seed=winner.seed + 1)
+    return define(f"{cell.name}--seeds", base, {"seed": {"start": base.seed}}, fingerprint, tested="every")
+
+
+def _adopt(study: Study, before: CellResult | None) -> None:
+    for result in (before.search, before.seeds) if before else ():
+        if result is not None and result.identity == study.definition.identity:
+            outcomes = {trial.slot: trial.outcome for trial in result.trials if trial.outcome.status != "lost"}
+            study.adopt(outcomes, msgspec.to_builtins(result))

@@ -1,0 +1,152 @@
+"""A worker: claims slots one after the other, trains each as a normal run folder, records how it ended.
+
+Killed at any moment it loses nothing but the minutes since the last checkpoint: the next worker that claims the slot
+goes on with the same folder, to the same bytes.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+import jax
+
+from longspan.data.kinds import Data
+from longspan.errors import InputError
+from longspan.search.claims import Claim, ClaimLost
+from longspan.search.conclusion import conclude
+from longspan.search.place import Place
+from longspan.search.pruning import Pruned, pruning_epoch, reference_curves
+from longspan.search.slots import REFERENCE_SLOTS, Outcome
+from longspan.search.storage import patiently
+from longspan.search.study import Study
+from longspan.training.loop import Listener, train
+from longspan.training.runs import DataRecord, Run
+from longspan.training.timing import seconds_trained
+
+IDLE_SECONDS = 1.0
+"""Between two looks for a free slot while others run the last ones and may yet die."""
+
+
+def work(
+    study: Study,
+    data: Data,
+    place: Place,
+    *,
+    worker: str,
+    interrupted: Callable[[], bool],
+    checkpoint_seconds: float = 60.0,
+) -> Literal["finished", "interrupted"]:
+    """Run slots until all are finished, here or elsewhere, or until `interrupted()`."""
+    while not interrupted():
+        claim = patiently(lambda: study.claim(worker))
+        if claim is not None:
+            _attempt(study, claim, data, place, interrupted, checkpoint_seconds)
+            jax.clear_caches()  # the next slot has other shapes
+        elif all(slot.finished for slot in patiently(study.slots)):
+            patiently(lambda: conclude(study, data, place))
+            return "finished"
+        else:
+            time.sleep(IDLE_SECONDS)
+    return "interrupted"
+
+
+def _attempt(study: Study, claim: Claim, data, place: Place, interrupted, checkpoint_seconds: float) -> None:
+    try:
+        with claim.kept_alive(study.definition.heartbeat_seconds):
+            try:
+                outcome = run_slot(study, claim, data, place, interrupted, checkpoint_seconds)
+            except BaseException:
+                with suppress(ClaimLost):
+                    study.release(claim)
+                raise
+        if outcome is None:
+            study.release(claim)
+        else:
+            patiently(lambda: study.record(claim, outcome))
+    except ClaimLost:
+        pass  # whoever has the slot now goes on with it
+
+
+def run_slot(
+    study: Study, claim: Claim, data, place: Place, interrupted: Callable[[], bool], checkpoint_seconds: float
+) -> Outcome | None:
+    """Train the run of a claimed slot to its end; None if interrupted before."""
+    config = study.definition.config_of(claim.slot)
+    path = place.run_path(claim.slot)
+    if not (path / "config.json").exists():
+        Run.create(path, config, DataRecord.of(data), place.environment)
+    run = Run.open(path)
+    if run.config != config:
+        raise InputError(f"{path} holds a run with other settings: remove it or name another --study-dir")
+    reporter = _Reporter(run, claim, _references(study, claim.slot))
+    if not _wait_for_lock(run, interrupted):
+        return None
+    with run.locked():
+        try:
+            reporter.catch_up()
+            trained = train(
+                run, data, listeners=[reporter], interrupted=interrupted, checkpoint_seconds=checkpoint_seconds
+            )
+        except Pruned as pruned:
+            run.set_status("interrupted", str(pruned))
+            return _outcome(run, "pruned", str(pruned))
+    if trained.status == "interrupted":
+        return None
+    return _outcome(run, trained.status, trained.reason)
+
+
+class _Reporter(Listener):
+    """Tells the study every validation score, and stops a slot that fell behind."""
+
+    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]]):
+        self.run = run
+        self.claim = claim
+        self.references = references
+
+    def catch_up(self) -> None:
+        metrics = self.run.metrics()
+        self.claim.report(metrics)
+        curve = {record["epoch"]: record["valid_log_likelihood"] for record in metrics}
+        epoch = pruning_epoch(curve, self.references)
+        if epoch is not None:
+            raise Pruned(f"below the median of the first {REFERENCE_SLOTS} slots after epoch {epoch}")
+
+    def on_block(self, progress, info, count: int, total: int) -> None:
+        """Blocks are too many to report."""
+
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        self.catch_up()
+
+
+def _references(study: Study, slot: int) -> list[dict[int, float]]:
+    if not study.definition.prune or slot < REFERENCE_SLOTS:
+        return []
+    return reference_curves(study.slots())
+
+
+def _wait_for_lock(run: Run, interrupted: Callable[[], bool]) -> bool:
+    """A worker that was taken for dead may still be at it; wait until it stops. False if interrupted before."""
+    while not interrupted():
+        try:
+            with run.locked():
+                return True
+        except InputError:
+            time.sleep(IDLE_SECONDS)
+    return False
+
+
+def _outcome(run: Run, status: Literal["done", "diverged", "pruned"], reason: str) -> Outcome:
+    metrics, seconds = run.metrics(), seconds_trained(run)
+    if status != "done" or not metrics:  # what a diverged run reached before is nothing to choose it by
+        return Outcome(status, reason, epochs=len(metrics), seconds=seconds)
+    best = max(metrics, key=lambda record: record["valid_log_likelihood"])
+    return Outcome(
+        status,
+        reason,
+        valid_log_likelihood=best["valid_log_likelihood"],
+        train_log_likelihood=best["train_log_likelihood"],
+        best_epoch=best["epoch"],
+        epochs=len(metrics),
+        seconds=seconds,
+    )

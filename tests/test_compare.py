@@ -1,0 +1,74 @@
+"""Runs side by side: what differs, what came of it, how long it took."""
+
+import msgspec
+import pytest
+from catalog import tiny_config, tiny_music
+
+from longspan import cli
+from longspan.errors import InputError
+from longspan.reporting.comparison import compare_runs
+from longspan.training.loop import train
+from longspan.training.runs import DataRecord, Run
+from longspan.training.timing import seconds_trained, typical_epoch_seconds
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder, data = tmp_path_factory.mktemp("runs"), tiny_music()
+    made = []
+    for name, changes in {
+        "one": {"hidden_size": 8},
+        "two": {"hidden_size": 6, "momentum": 0.5, "max_epochs": 2},
+    }.items():
+        run = Run.create(folder / name, tiny_config(**changes), DataRecord.of(data), {})
+        train(run, data)
+        made.append(run)
+    made[0].write_result({"test": {"log_likelihood": -3.25, "accuracy": 0.5}})
+    return made
+
+
+def test_values(runs):
+    one, two = compare_runs([run.path for run in runs])
+    assert one.settings == {"hidden_size": 8, "momentum": 0.9, "max_epochs": 3}
+    assert two.settings == {"hidden_size": 6, "momentum": 0.5, "max_epochs": 2}
+    for value, run in ((one, runs[0]), (two, runs[1])):
+        best = max(run.metrics(), key=lambda record: record["valid_log_likelihood"])
+        assert (value.best_epoch, value.valid_log_likelihood) == (best["epoch"], best["valid_log_likelihood"])
+        assert value.train_log_likelihood == best["train_log_likelihood"]
+        assert value.epochs == len(run.metrics())
+        assert value.status == "done"
+    assert one.test == {"log_likelihood": -3.25, "accuracy": 0.5}
+    assert two.test is None
+
+
+def test_the_terminal_and_json(runs, capsys):
+    paths = [str(run.path) for run in runs]
+    assert cli.run(["compare", *paths, "--json"]) == 0
+    values = msgspec.json.decode(capsys.readouterr().out)
+    assert [value["run"] for value in values] == paths
+    assert cli.run(["compare", *paths]) == 0
+    shown = capsys.readouterr().out
+    for part in ("hidden size", "best epoch", "-3.250", "50.00", "0.9", "valid, nats"):
+        assert part in shown
+    assert "learning rate" not in shown
+
+
+def test_bad_input(runs, tmp_path, capsys):
+    with pytest.raises(InputError, match="at least two"):
+        compare_runs([runs[0].path])
+    assert cli.run(["compare", str(runs[0].path), str(tmp_path)]) == 2
+    assert "expected a run folder" in capsys.readouterr().err
+
+
+def test_time_is_that_of_all_processes(tmp_path):
+    run = Run.create(tmp_path / "run", tiny_config(), DataRecord.of(tiny_music()), {})
+    assert seconds_trained(run) == 0
+    assert typical_epoch_seconds(run) is None
+    lines = [(1, 10.0), (2, 12.0), (3, 15.0), (3, 4.0), (4, 6.0), (5, 8.0)]  # killed after epoch 3 was written
+    for epoch, seconds in lines:
+        run.append_timing({"epoch": epoch, "seconds": seconds})
+    assert seconds_trained(run) == 10 + 2 + 4 + 2 + 2
+    assert typical_epoch_seconds(run) == 2
+    with (run.path / "timing.jsonl").open("ab") as file:
+        file.write(b'{"epoch": 6, "sec')
+    assert seconds_trained(run) == 20

@@ -1,0 +1,66 @@
+"""Gradient profiles against explicit products of Jacobians, and models whose gradients vanish or explode by design."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from catalog import tiny_config, tiny_music
+
+from longspan.diagnostics import gradient_flow, longest_chunk
+from longspan.models.sequence import build
+from longspan.training.source import base_rates
+
+
+@pytest.fixture
+def problem():
+    data = tiny_music()
+    model = build(tiny_config("sgd+cl", output_scale=0.5), 88, base_rates(data), key=jax.random.key(0))
+    return model, longest_chunk(data, "valid", 5)
+
+
+def test_profile_equals_explicit_derivatives_of_every_loss_by_every_earlier_state(problem):
+    model, chunk = problem
+    length = int(chunk.lengths)
+    inputs, targets = jnp.asarray(chunk.inputs[:, 0]), jnp.asarray(chunk.targets)
+
+    def loss_of_step(nudge, step, origin):
+        """Loss of `step` when the state after step `origin` is nudged."""
+        state = model.cell.initial_state()
+        for now in range(step + 1):
+            state = model.cell.step(state, inputs[now])
+            if now == origin:
+                state = state + nudge
+        hidden = jnp.zeros((length, 1, len(state))).at[step, 0].set(state)
+        return model.output.loss(hidden, targets[:length], length, key=None)[step, 0]
+
+    expected = []
+    for lag in range(4):
+        norms = [np.linalg.norm(jax.grad(loss_of_step)(jnp.zeros(8), step, step - lag)) for step in range(lag, length)]
+        expected.append(np.mean(norms))
+    found = gradient_flow(model, chunk, lags=3).profile
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [(0.3, "vanish"), (3.0, "grow")])
+def test_a_linear_like_network_vanishes_or_explodes_with_its_spectral_radius(scale, verdict, problem):
+    model, chunk = problem
+    cell = dataclasses.replace(
+        model.cell,
+        recurrent=scale * jnp.eye(8),
+        input_weights=jnp.zeros((88, 8)),
+        bias=jnp.full(8, 1e-6),
+        activation="rectifier",
+    )
+    flow = gradient_flow(eqx.tree_at(lambda m: m.cell, model, cell), chunk, lags=5)
+    assert verdict in flow.verdict
+    assert flow.spectral_radius == pytest.approx(scale, rel=1e-5)
+    assert flow.dead == 0
+
+
+def test_dead_rectifiers_are_counted(problem):
+    model, chunk = problem
+    cell = dataclasses.replace(model.cell, bias=jnp.array([-1e3] * 2 + [1.0] * 6), activation="rectifier")
+    assert gradient_flow(eqx.tree_at(lambda m: m.cell, model, cell), chunk, lags=2).dead == pytest.approx(2 / 8)

@@ -1,0 +1,257 @@
+"""The paper's tables: what is computed next, what becomes of it, and what survives without the studies."""
+
+import dataclasses
+import math
+import shutil
+
+import msgspec
+import pytest
+from catalog import tiny_config, tiny_music
+from results import failed_study, make_result, study_result
+
+from longspan import cli, paper, recipes
+from longspan.cli import machine
+from longspan.cli.reproduce import choose_cells, seconds_of
+from longspan.data.archive import write_set
+from longspan.data.library import load
+from longspan.errors import InputError
+from longspan.search import reproduction
+from longspan.search.agenda import Known, Plan, Task, next_task
+from longspan.search.cells import (
+    Cell,
+    behind,
+    cell_result,
+    paper_figures,
+    reaches_paper,
+    read_results,
+    table_cells,
+    write_result,
+)
+from longspan.search.place import Place
+from longspan.search.reproduction import Reproduction, Settings, merge
+from longspan.search.worker import work
+
+JSB = Cell("table1", "sgd+c", "jsb")
+MUSEDATA = Cell("table1", "sgd", "musedata")
+WORDS = Cell("table2", "sgd", "ptb-words")
+CHARACTERS = Cell("table2", "sgd+c", "ptb-chars")
+PLAN = Plan(trials=4, most_trials=12, seeds=3)
+
+
+def known(cell: Cell, result=None) -> Known:
+    return Known(cell, result, result.search.slots if result else 0)
+
+
+def test_the_tables_have_all_cells():
+    assert len(table_cells("table1")) == 44
+    assert len(table_cells("table2")) == 8
+
+
+def test_empty_cells_come_first_the_small_data_sets_before_the_large():
+    good = make_result(JSB, -8.0)
+    other = Cell("table1", "sgd+cl", "jsb")
+    assert next_task([known(MUSEDATA), known(JSB, good), known(other)], PLAN) == Task(other, "search", 4)
+    assert next_task([known(MUSEDATA), known(JSB, good)], PLAN) == Task(MUSEDATA, "search", 4)
+
+
+def test_then_settled_cells_get_their_seeds_and_cells_behind_get_trials():
+    good, bad = make_result(JSB, -8.0), make_result(MUSEDATA, -9.0)
+    assert next_task([known(MUSEDATA, bad), known(JSB, good)], PLAN) == Task(JSB, "seeds", 2)
+    seeded = make_result(JSB, -8.0, seeds=(-8.1, -7.9))
+    assert next_task([known(MUSEDATA, bad), known(JSB, seeded)], PLAN) == Task(MUSEDATA, "search", 8)
+
+
+def test_the_cell_furthest_behind_comes_first():
+    near, far = make_result(JSB, -8.7), make_result(MUSEDATA, -9.0)
+    assert next_task([known(JSB, near), known(MUSEDATA, far)], PLAN).cell == MUSEDATA
+    assert next_task([known(MUSEDATA, far), known(JSB, near)], PLAN).cell == MUSEDATA
+    hopeless = cell_result(JSB, failed_study(JSB, 4), None, {})
+    assert next_task([known(MUSEDATA, far), known(JSB, hopeless)], PLAN) == Task(JSB, "search", 8)
+
+
+def test_a_cell_is_left_alone_after_the_most_trials_and_all_ends():
+    behind_at_the_end = make_result(MUSEDATA, -9.0, slots=12)
+    assert next_task([known(MUSEDATA, behind_at_the_end)], PLAN) == Task(MUSEDATA, "seeds", 2)
+    seeded = make_result(MUSEDATA, -9.0, slots=12, seeds=(-9.0, -9.1))
+    assert next_task([known(MUSEDATA, seeded)], PLAN) is None
+    hopeless = cell_result(JSB, failed_study(JSB, 12), None, {})
+    assert next_task([known(JSB, hopeless)], PLAN) is None
+
+
+def test_a_diverged_repetition_is_not_asked_for_again():
+    search = study_result(JSB, [-8.0] * 4)
+    seeds = msgspec.structs.replace(failed_study(JSB, 2))
+    result = cell_result(JSB, search, seeds, {})
+    assert len(result.repetitions) == 1
+    assert next_task([known(JSB, result)], PLAN) is None
+
+
+def test_figures_beside_the_papers():
+    result = make_result(JSB, -8.6, seeds=(-8.4, -8.8))
+    assert result.paper == paper_figures(JSB)
+    assert (result.paper.test, result.paper.accuracy) == (-8.65, pytest.approx(0.2998))
+    assert (result.ours.test, result.ours.train, result.ours.accuracy) == (-8.6, pytest.approx(-8.1), 0.3)
+    assert [repetition.seed for repetition in result.repetitions] == [0, 1, 2]
+    assert result.spread.test == pytest.approx(0.2)
+    assert result.spread.accuracy == 0.0
+    assert make_result(JSB, -8.6).spread is None
+    assert result.trials == {"tried": 4, "done": 4, "diverged": 0, "lost": 0}
+
+
+def test_reaching_the_paper_is_judged_at_its_two_decimals():
+    assert reaches_paper(make_result(JSB, -8.6549))
+    assert not reaches_paper(make_result(JSB, -8.656))
+    assert reaches_paper(make_result(WORDS, 145.164))
+    assert not reaches_paper(make_result(WORDS, 145.17))
+    assert reaches_paper(make_result(CHARACTERS, 1.44))
+    assert not reaches_paper(make_result(CHARACTERS, 1.45))
+    assert not reaches_paper(cell_result(JSB, failed_study(JSB), None, {}))
+
+
+def test_how_far_behind_is_a_share_of_the_papers_nats():
+    assert behind(make_result(JSB, -8.65 * 1.1)) == pytest.approx(0.1)
+    assert behind(make_result(WORDS, 145.16**1.1)) == pytest.approx(0.1)
+    assert behind(make_result(CHARACTERS, 1.44 * 0.9)) == pytest.approx(-0.1)
+    assert behind(cell_result(JSB, failed_study(JSB), None, {})) == math.inf
+
+
+def test_the_better_study_by_validation_stays_and_all_trials_count():
+    old = make_result(JSB, -8.0, slots=4, seeds=(-8.0, -8.0), valid=-5.0)
+    longer = merge(JSB, old, study_result(JSB, [-8.0] * 8))
+    assert (longer.search.slots, longer.seeds, longer.tried) == (8, old.seeds, 8)
+    worse = study_result(JSB, [-7.0] * 3, valid=-6.0, identity="bbbb")  # better on test, which does not count
+    kept = merge(JSB, old, worse)
+    assert (kept.search, kept.seeds, kept.other_studies, kept.tried) == (old.search, old.seeds, {"bbbb": 3}, 7)
+    better = study_result(JSB, [-9.0] * 5, valid=-4.0, identity="bbbb")
+    replaced = merge(JSB, kept, better)
+    assert (replaced.search, replaced.seeds, replaced.other_studies) == (better, None, {"aaaa": 4})
+    assert replaced.tried == 9
+    first = merge(JSB, None, better)
+    assert (first.search, first.tried) == (better, 5)
+
+
+def test_results_survive_their_files(tmp_path):
+    results = [make_result(JSB, -8.6, seeds=(-8.4,)), make_result(CHARACTERS, 1.5)]
+    for result in results:
+        write_result(tmp_path, result)
+    assert read_results(tmp_path) == {result.cell: result for result in results}
+    assert (tmp_path / "table1" / "sgd+c--jsb.json").exists()
+    (tmp_path / "table1" / "sgd--jsb.json").write_text("{}")
+    with pytest.raises(InputError, match=r"sgd--jsb\.json cannot be read"):
+        read_results(tmp_path)
+
+
+def test_rows_and_columns_are_chosen_or_refused():
+    assert choose_cells("table1", ("hf", "sgd"), ("jsb",)) == [
+        Cell("table1", "sgd", "jsb"),
+        Cell("table1", "hf", "jsb"),
+    ]
+    assert len(choose_cells("table2", (), ())) == 8
+    with pytest.raises(InputError, match=r"unknown row 'sgd\+clx'.*did you mean"):
+        choose_cells("table1", ("sgd+clx",), ())
+    with pytest.raises(InputError, match="unknown column 'bach'"):
+        choose_cells("table1", (), ("bach",))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("90m", 5400), ("2h", 7200), ("1.5 h", 5400), ("1d", 86400)]
+)
+def test_budgets(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2", "h", "two hours", "2x", "-1h"])
+def test_bad_budgets_are_one_clear_line(text):
+    with pytest.raises(InputError, match="--budget must be"):
+        seconds_of(text)
+
+
+def test_rows_without_a_recipe_are_set_aside_with_the_reason(tmp_path, monkeypatch):
+    config = tiny_config("sgd+c")
+
+    def settings(recipe, data):
+        if recipe in ("hf", "nade:hf"):
+            raise InputError(f"unknown recipe {recipe!r}")
+        return dataclasses.replace(config, data=data)
+
+    monkeypatch.setattr(recipes, "settings", settings)
+    made = Reproduction(table_cells("table1"), PLAN, Settings(tmp_path, tmp_path, 1), lambda name: "fingerprint")
+    assert {cell.row for cell in made.missing} == {"hf", "nade:hf"}
+    assert len(made.cells) == 36
+    assert "unknown recipe 'hf'" in made.missing[Cell("table1", "hf", "jsb")]
+
+
+def test_every_available_cell_can_be_defined(tmp_path):
+    for table in ("table1", "table2"):
+        made = Reproduction(table_cells(table), PLAN, Settings(tmp_path, tmp_path, 1, None, 7), lambda name: "print")
+        for cell in made.cells:
+            assert made._search_definition(cell).config_of(3).max_epochs == 7
+    assert len({made._search_definition(cell).identity for cell in made.cells}) == len(made.cells)
+
+
+class Recorder:
+    def __init__(self):
+        self.tasks, self.results, self.failures = [], [], []
+
+    def on_task(self, task, study):
+        self.tasks.append(task)
+        return lambda: None
+
+    def on_result(self, result):
+        self.results.append(result)
+
+    def on_failure(self, cell, reason):
+        self.failures.append(reason)
+
+
+def work_here(study, options, *, interrupted, on_tick):
+    """A pool that is one worker in this process."""
+    on_tick()
+    place = Place(options.folder, machine.describe(1))
+    return work(study, load(study.definition.base.data), place, worker="me", interrupted=interrupted)
+
+
+def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch):
+    data = tmp_path / "tiny.npz"
+    write_set(data, tiny_music())
+    config = tiny_config("sgd+c", data=str(data), max_epochs=2)
+    monkeypatch.setattr(recipes, "settings", lambda recipe, name: config)
+    monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: {"learning_rate": [0.01, 0.02]})
+    monkeypatch.setattr(reproduction, "run_pool", work_here)
+    monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))  # out of reach
+    settings = Settings(tmp_path / "results", tmp_path / "work", 1)
+    fingerprint = load(str(data)).fingerprint
+
+    first = Recorder()
+    plan = Plan(trials=1, most_trials=1, seeds=2)
+    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(first, lambda: False)
+    assert [(task.kind, task.slots) for task in first.tasks] == [("search", 1), ("seeds", 1)]
+    assert not first.failures
+    result = read_results(tmp_path / "results")[JSB]
+    assert result == first.results[-1]
+    assert [repetition.seed for repetition in result.repetitions] == [0, 1]
+    assert result.repetitions[0].figures.test != result.repetitions[1].figures.test
+    assert result.frames_per_second > 0
+    assert result.search.environment["versions"]["jax"]
+
+    shutil.rmtree(tmp_path / "work")
+    second = Recorder()
+    plan = Plan(trials=1, most_trials=2, seeds=1)
+    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(second, lambda: False)
+    assert [(task.kind, task.slots) for task in second.tasks] == [("search", 2)]
+    assert [path.name for path in tmp_path.glob("work/table1/*/trials/*")] == ["slot-0001"]
+    grown = second.results[-1]
+    assert grown.search.trials[0] == result.search.trials[0] or grown.search.winner == 1
+    assert grown.search.trials[0].outcome == result.search.trials[0].outcome
+    assert grown.search.trials[1].settings.keys() == {"learning_rate"}
+    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(Recorder(), lambda: False)
+
+
+def test_the_page_is_written_from_the_command_line(tmp_path, capsys):
+    write_result(tmp_path / "results", make_result(JSB, -8.6, seeds=(-8.4,)))
+    where = ["--out", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")]
+    assert cli.run(["reproduce", "--render-only", "--json", *where]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["reaching_the_paper"] == 1
+    assert "| sgd+c | -7.81 | -8.10" in (tmp_path / "page.md").read_text()
+    assert cli.run(["reproduce", *where]) == 2
+    assert "expected table1 or table2" in capsys.readouterr().err

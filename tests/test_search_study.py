@@ -1,0 +1,312 @@
+"""Studies: a slot is claimed by one worker at a time, survives its death, and has one outcome in the end."""
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import optuna
+import postgresql
+import pytest
+import sqlalchemy
+
+from longspan.config import TrainConfig
+from longspan.errors import InputError
+from longspan.search import presence, slots, storage
+from longspan.search.claims import ClaimLost
+from longspan.search.definition import define
+from longspan.search.slots import REFERENCE_SLOTS, Outcome
+from longspan.search.study import create_or_continue, open_study
+
+BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
+SPACE = {
+    "learning_rate": {"low": 1e-3, "high": 0.1, "log": True},
+    "hidden_size": {"low": 5, "high": 9},
+    "activation": ["tanh", "sigmoid"],
+    "l1": {"low": 1e-6, "high": 1e-3, "log": True},
+}
+DONE = Outcome("done", "reached 3 epochs", -2.5, -2.0, 2, 3, 1.0)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgresql.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'study.db'}"
+    server = storage.normalized(request.getfixturevalue("server"))
+    engine = sqlalchemy.create_engine(server, isolation_level="AUTOCOMMIT")
+    name = f"test_{time.time_ns()}"
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server.rpartition("/")[0] + f"/{name}"
+
+
+@pytest.fixture
+def sqlite(tmp_path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+def make_study(url: str, slots: int = 6, **options):
+    return create_or_continue(url, define("tiny", BASE, SPACE, "fingerprint", **options), slots)
+
+
+CLAIM_ALL = """
+import sys, time
+from longspan.search.slots import Outcome
+from longspan.search.study import open_study
+from longspan.search import presence
+study = open_study(sys.argv[1], "tiny")
+with presence.present() as name:
+    while True:
+        claim = study.claim(name)
+        if claim is None:
+            break
+        print(claim.slot, flush=True)
+        time.sleep(float(sys.argv[2]))
+        study.record(claim, Outcome("done", "", -float(claim.slot), epochs=1))
+"""
+
+
+def start_claimer(url: str, seconds: float) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", CLAIM_ALL, url, str(seconds)], stdout=subprocess.PIPE, text=True)
+
+
+def test_several_workers_claim_every_slot_exactly_once(url):
+    study = make_study(url, slots=16)
+    workers = [start_claimer(url, 0.02) for _ in range(3)]
+    claimed = [int(line) for worker in workers for line in worker.communicate()[0].split()]
+    assert [worker.returncode for worker in workers] == [0] * 3
+    assert sorted(claimed) == list(range(16))
+    assert [(slot.status, slot.outcome.valid_log_likelihood) for slot in study.slots()] == [
+        ("done", -float(number)) for number in range(16)
+    ]
+    assert len(optuna.load_study(study_name="tiny", storage=storage.normalized(url)).trials) == 16
+
+
+def test_the_slot_of_a_worker_killed_on_this_machine_is_free_at_once(url):
+    study = make_study(url)
+    worker = start_claimer(url, 1000)
+    assert worker.stdout.readline() == "0\n"
+    assert study.claim("me").slot == 1
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate()
+    claim = study.claim("me")
+    assert claim.slot == 0
+    study.record(claim, DONE)
+    first = study.slots()[0]
+    assert (first.status, first.outcome, first.deaths) == ("done", DONE, 1)
+
+
+def test_a_worker_elsewhere_is_dead_after_the_grace_period_and_not_before(url):
+    study = make_study(url, heartbeat_seconds=100)
+    lost = study.claim("worker-on-another-machine")
+    assert study.claim("me").slot == 1
+    _age_heartbeats(study, seconds=390)
+    assert study.claim("me").slot == 2
+    _age_heartbeats(study, seconds=20)
+    assert study.claim("me").slot == 0
+    with pytest.raises(ClaimLost):
+        study.record(lost, DONE)
+    with pytest.raises(ClaimLost):
+        lost.report([{"epoch": 1, "valid_log_likelihood": -3.0}])
+
+
+def _age_heartbeats(study, seconds: int) -> None:
+    with study._storage.engine.begin() as connection:
+        table = sqlalchemy.Table("trial_heartbeats", sqlalchemy.MetaData(), autoload_with=connection)
+        for row in connection.execute(sqlalchemy.select(table)).all():
+            older = row.heartbeat.fromtimestamp(row.heartbeat.timestamp() - seconds)
+            connection.execute(
+                table.update().where(table.c.trial_heartbeat_id == row.trial_heartbeat_id).values(heartbeat=older)
+            )
+
+
+def test_heartbeats_are_sent_while_a_slot_is_run(sqlite):
+    study = make_study(sqlite, heartbeat_seconds=100)
+    claim = study.claim("worker-on-another-machine")
+    beats = []
+    claim._record_heartbeat = lambda: beats.append(1)
+    with claim.kept_alive(0.01):
+        deadline = time.monotonic() + 10
+        while len(beats) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(beats) >= 3
+
+
+def test_a_worker_killed_in_the_middle_of_a_claim_leaves_the_slot_free(sqlite):
+    study = make_study(sqlite)
+    study._queue(0)  # killed before it could take what it queued
+    assert study.claim("me").slot == 0
+    study._queue(1)
+    with warnings.catch_warnings(action="ignore"):
+        study._study.ask()  # killed before it could sign
+    assert study.claim("me").slot == 1
+    assert [slot.status for slot in study.slots()] == ["running", "running", *["waiting"] * 4]
+
+
+def test_a_worker_killed_before_it_could_finish_the_record_leaves_the_slot_free(sqlite):
+    study = make_study(sqlite, slots=2)
+    with presence.present() as name:
+        claim = study.claim(name)
+        claim.trial.set_user_attr("outcome", {"status": "done", "reason": "", "valid_log_likelihood": -1.0})
+    (presence._folder() / name).write_text("")  # what a killed worker leaves behind
+    again = study.claim("me")
+    assert again.slot == 0
+    study.record(again, DONE)
+    assert study.slots()[0].outcome == DONE
+
+
+def test_a_diverged_slot_is_finished_and_never_wins(sqlite):
+    study = make_study(sqlite, slots=1)
+    study.record(study.claim("me"), Outcome("diverged", "update 3: loss nan", epochs=2))
+    assert study.claim("me") is None
+    assert study.slots()[0].status == "diverged"
+    assert study.slots()[0].outcome.reason == "update 3: loss nan"
+
+
+def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
+    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
+    study = make_study(sqlite, slots=1)
+    for _ in range(4):
+        study.release(study.claim("me"))
+    assert study.slots()[0].deaths == 0
+    assert study.claim("me").slot == 0
+
+
+def test_a_slot_that_kills_every_worker_is_given_up(sqlite, monkeypatch):
+    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
+    study = make_study(sqlite, slots=2)
+    (presence._folder()).mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        (presence._folder() / f"dead-{number}").write_text("")
+        assert study.claim(f"dead-{number}").slot == 0
+    assert study.claim("me").slot == 1
+    lost = study.slots()[0]
+    assert (lost.status, lost.finished) == ("lost", True)
+    assert "3 workers died" in lost.outcome.reason
+    assert not (presence._folder() / "dead-2").exists()
+
+
+def test_with_pruning_the_reference_slots_come_first(sqlite):
+    study = make_study(sqlite, slots=REFERENCE_SLOTS + 2, prune=True)
+    claims = [study.claim("me") for _ in range(REFERENCE_SLOTS)]
+    assert study.claim("me") is None
+    for claim in claims[:-1]:
+        study.record(claim, DONE)
+    assert study.claim("me") is None
+    study.record(claims[-1], Outcome("diverged", ""))
+    assert study.claim("me").slot == REFERENCE_SLOTS
+
+
+def test_parameters_are_recorded_for_the_dashboard_and_hold_what_the_slot_runs(sqlite):
+    study = make_study(sqlite)
+    for _ in range(6):
+        study.claim("me")
+    trials = optuna.load_study(study_name="tiny", storage=sqlite).trials
+    assert [trial.user_attrs["slot"] for trial in trials] == list(range(6))
+    for trial in trials[1:]:
+        config = study.definition.config_of(trial.user_attrs["slot"])
+        assert trial.params == {name: getattr(config, name) for name in SPACE}
+    assert trials[0].params == {"learning_rate": 0.5, "hidden_size": 200, "activation": "tanh"}  # l1 = 0 has no log
+
+
+def test_scores_are_reported_once_per_epoch(sqlite):
+    study = make_study(sqlite)
+    claim = study.claim("me")
+    metrics = [{"epoch": number, "valid_log_likelihood": -10.0 + number} for number in (1, 2, 3)]
+    claim.report(metrics[:2])
+    claim.report(metrics)
+    assert study.slots()[0].curve == {1: -9.0, 2: -8.0, 3: -7.0}
+
+
+def test_a_study_goes_on_only_under_the_same_settings(sqlite):
+    make_study(sqlite, slots=2)
+    assert make_study(sqlite, slots=5).slot_count == 5
+    assert make_study(sqlite, slots=3).slot_count == 5
+    other = dataclasses.replace(BASE, hidden_size=7)
+    with pytest.raises(InputError, match="hidden_size 200, now 7"):
+        create_or_continue(sqlite, define("tiny", other, SPACE, "fingerprint"), 2)
+    with pytest.raises(InputError, match="space of activation"):
+        create_or_continue(sqlite, define("tiny", BASE, SPACE | {"activation": ["tanh"]}, "fingerprint"), 2)
+    with pytest.raises(InputError, match="data fingerprint"):
+        create_or_continue(sqlite, define("tiny", BASE, SPACE, "other"), 2)
+
+
+def test_what_cannot_be_opened_is_one_clear_line(sqlite, tmp_path):
+    make_study(sqlite)
+    with pytest.raises(InputError, match=r"no study 'other'.*there are: tiny"):
+        open_study(sqlite, "other")
+    optuna.create_study(study_name="foreign", storage=sqlite)
+    assert open_study(sqlite).definition.name == "tiny"
+    create_or_continue(sqlite, define("second", BASE, SPACE, "fingerprint"), 2)
+    with pytest.raises(InputError, match=r"expected the name of a study.*there are: tiny, second"):
+        open_study(sqlite)
+    with pytest.raises(InputError, match="no study 'foreign' of longspan"):
+        open_study(sqlite, "foreign")
+    with pytest.raises(InputError, match=r"cannot use storage 'mysql://u:\*\*\*@h/d'"):
+        storage.normalized("mysql://u:secret@h/d")
+    with pytest.raises(InputError, match="cannot open storage postgresql") as error:
+        open_study(storage.normalized("postgresql://nobody:secret@127.0.0.1:9/none?connect_timeout=2"), "x")
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+    (tmp_path / "no.db").write_bytes(b"this is not a database" * 100)
+    with pytest.raises(InputError, match="cannot open storage"):
+        open_study(f"sqlite:///{tmp_path / 'no.db'}", "x")
+
+
+def test_outcomes_from_elsewhere_are_adopted_where_nothing_is_known(sqlite):
+    study = make_study(sqlite, slots=4)
+    study.record(study.claim("me"), DONE)
+    better = Outcome("done", "elsewhere", -1.0, -1.0, 1, 1)
+    study.adopt({0: better, 1: better, 2: Outcome("diverged", "nan")}, {"slots": 3})
+    assert [slot.status for slot in study.slots()] == ["done", "done", "diverged", "waiting"]
+    assert [slot.outcome for slot in study.slots()[:2]] == [DONE, better]
+    assert study.claim("me").slot == 3
+    assert study.result == {"slots": 3}
+    assert not study.concluded
+    study.adopt({0: better}, {"slots": 4})
+    assert study.result == {"slots": 3}
+
+
+def test_presence_tells_the_living_from_the_dead_and_the_unknown():
+    with presence.present() as name:
+        assert not presence.is_gone(name)
+        probe = f"from longspan.search import presence; print(presence.is_gone({name!r}))"
+        seen = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+        assert seen.stdout == "False\n"
+    assert not presence.is_gone(name)  # left in peace, so nothing is known of it
+    with pytest.raises(RuntimeError), presence.present() as crashed:
+        raise RuntimeError
+    assert presence.is_gone(crashed)
+    presence.forget(crashed)
+    assert not presence.is_gone(crashed)
+
+
+def test_urls_are_brought_to_one_form(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert storage.normalized("sqlite:///a/../b.db") == f"sqlite:///{Path.cwd() / 'b.db'}"
+    for url in ("postgres://h/d", "postgresql://h/d", "postgresql+psycopg://h/d"):
+        assert storage.normalized(url) == "postgresql+psycopg://h/d"
+    monkeypatch.setenv("LONGSPAN_STORAGE", "postgres://h/d")
+    assert storage.url_from(None) == "postgresql+psycopg://h/d"
+    monkeypatch.delenv("LONGSPAN_STORAGE")
+    with pytest.raises(InputError, match="expected the URL"):
+        storage.url_from(None)
+
+
+def test_definitions_survive_the_storage(sqlite):
+    study = make_study(sqlite, prune=True, heartbeat_seconds=7)
+    again = open_study(sqlite, "tiny")
+    assert again.definition == study.definition
+    assert again.definition.identity == study.definition.identity
+    assert json.dumps(again.definition.space) == json.dumps(SPACE)

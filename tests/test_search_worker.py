@@ -1,0 +1,232 @@
+"""Workers: a slot is a normal run, pruning follows from curves alone, the test split is touched for the winner only."""
+
+import dataclasses
+import statistics
+
+import jax
+import msgspec
+import pytest
+from catalog import tiny_config, tiny_music, tiny_text
+
+from longspan import cli
+from longspan.cli.search import definition_of, parse_search
+from longspan.data.archive import write_set
+from longspan.errors import InputError
+from longspan.evaluation import SplitEvaluator
+from longspan.search import conclusion, pool, pruning, slots, storage, worker
+from longspan.search.definition import define
+from longspan.search.place import Place
+from longspan.search.pruning import WARM_UP_EPOCHS, pruning_epoch
+from longspan.search.result import StudyResult
+from longspan.search.slots import Outcome
+from longspan.search.study import create_or_continue
+from longspan.search.worker import work
+from longspan.training.loop import train
+from longspan.training.runs import DataRecord, Run
+from longspan.training.setup import trained_model
+
+MUSIC = tiny_music()
+SPACE = {"learning_rate": [0.01, 0.02, 0.05, 0.1]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """A worker forgets what it compiled after every slot; on disk it need not be compiled again."""
+    options = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+    }
+    before = {name: getattr(jax.config, name) for name in options}
+    for name, value in options.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def make_study(folder, config, slots: int, space=None, **options):
+    definition = define("tiny", config, SPACE if space is None else space, "fingerprint", **options)
+    return create_or_continue(storage.default_url(folder), definition, slots)
+
+
+def run_here(study, folder, data=MUSIC, interrupted=lambda: False) -> StudyResult:
+    assert work(study, data, Place(folder, {}), worker="me", interrupted=interrupted) == "finished"
+    return msgspec.convert(study.result, StudyResult)
+
+
+def test_a_slot_is_the_run_that_train_would_make(tmp_path):
+    study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=2, learning_rate=0.5), 2)
+    trial = run_here(study, tmp_path).trials[1]
+    alone = Run.create(tmp_path / "alone", study.definition.config_of(1), DataRecord.of(MUSIC), {})
+    train(alone, MUSIC)
+    found = Run.open(tmp_path / "trials" / "slot-0001")
+    assert found.metrics() == alone.metrics()
+    assert (found.path / "model.safetensors").read_bytes() == (alone.path / "model.safetensors").read_bytes()
+    best = max(alone.metrics(), key=lambda record: record["valid_log_likelihood"])
+    assert trial.outcome.valid_log_likelihood == best["valid_log_likelihood"]
+    assert (trial.outcome.best_epoch, trial.outcome.epochs, trial.outcome.status) == (best["epoch"], 2, "done")
+    assert trial.settings == {"learning_rate": study.definition.config_of(1).learning_rate}
+
+
+def test_only_the_winner_by_validation_is_tested_and_only_once(tmp_path, monkeypatch):
+    scored = []
+
+    class Counting(SplitEvaluator):
+        def __init__(self, data, split):
+            scored.append(split)
+            super().__init__(data, split)
+
+    monkeypatch.setattr(conclusion, "SplitEvaluator", Counting)
+    study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=2), 2)
+    result = run_here(study, tmp_path)
+    scores = [trial.outcome.valid_log_likelihood for trial in result.trials]
+    assert result.winner == scores.index(max(scores))
+    assert [trial.slot for trial in result.trials if trial.tested] == [result.winner]
+    assert sorted(scored) == ["test", "train"]
+    run = Run.open(tmp_path / "trials" / f"slot-{result.winner:04d}")
+    expected = SplitEvaluator(MUSIC, "test").scores(trained_model(run))
+    assert result.winning.tested.test["log_likelihood"] == expected.log_likelihood
+    assert result.settings == dataclasses.asdict(run.config)
+    study.adopt({2: Outcome("done", "", -1000.0, -1000.0, 1, 1)}, {})
+    study.extend(3)
+    assert not study.concluded
+    assert run_here(study, tmp_path).winner == result.winner
+    assert sorted(scored) == ["test", "train"]
+
+
+def test_of_seeds_every_one_is_tested(tmp_path):
+    config = tiny_config("sgd+cm", output="softmax", max_epochs=1, seed=5)
+    study = make_study(tmp_path, config, 2, {"seed": {"start": 5}}, tested="every")
+    result = run_here(study, tmp_path, tiny_text())
+    assert [trial.settings for trial in result.trials] == [{}, {"seed": 6}]
+    tested = [trial.tested.test["bits_per_character"] for trial in result.trials]
+    assert tested[0] != tested[1]
+    assert all(trial.tested.train["bits_per_character"] > 0 for trial in result.trials)
+
+
+def test_without_the_winners_run_the_conclusion_is_left_to_others(tmp_path):
+    study = make_study(tmp_path, tiny_config(), 1)
+    study.record(study.claim("on-another-machine"), Outcome("done", "", -1.0, -1.0, 1, 1))
+    assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False) == "finished"
+    assert not study.concluded
+    assert study.result is None
+
+
+def test_a_study_in_which_all_diverged_says_so(tmp_path):
+    config = tiny_config("sgd+r", learning_rate=1e30)
+    study = make_study(tmp_path, config, 1, {})
+    result = run_here(study, tmp_path)
+    assert (result.winner, result.settings, result.count("diverged")) == (None, {}, 1)
+    assert "update" in result.trials[0].outcome.reason
+    assert result.trials[0].outcome.valid_log_likelihood is None
+
+
+def test_an_interrupted_worker_gives_its_slot_back(tmp_path):
+    study = make_study(tmp_path, tiny_config(), 1)
+    asked = iter([False, False, True])
+    assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: next(asked, True)) == "interrupted"
+    slot = study.slots()[0]
+    assert (slot.status, slot.deaths) == ("waiting", 0)
+    assert Run.open(tmp_path / "trials" / "slot-0000").status == "interrupted"
+
+
+def test_an_error_frees_the_slot_and_ends_the_worker(tmp_path):
+    study = make_study(tmp_path, tiny_config(), 1)
+    Run.create(tmp_path / "trials" / "slot-0000", tiny_config(seed=3), DataRecord.of(MUSIC), {})
+    with pytest.raises(InputError, match="holds a run with other settings"):
+        work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False)
+    assert study.slots()[0].status == "waiting"
+
+
+def test_pruning_holds_the_best_so_far_against_the_median_of_the_references():
+    references = [{1: -9.0, 5: -5.0, 6: -6.0}, {1: -8.0, 5: -4.0}, {1: -7.0, 5: -3.0, 6: -1.0}, {}]
+    late = WARM_UP_EPOCHS + 1
+    assert late == 5
+    assert pruning_epoch({1: -50.0, 5: -4.1, 6: 0.0}, references) == 5
+    assert pruning_epoch({1: -50.0, 5: -4.0, 6: -9.0}, references) is None  # the best so far, not the last
+    assert pruning_epoch({1: -1.0, 5: -99.0}, references) is None
+    assert pruning_epoch({1: -50.0, 5: -4.0, 6: -3.9}, [{1: -4.0}, {6: -2.0, 1: -5.0}]) == 6
+    assert pruning_epoch({6: -99.0}, []) is None
+
+
+def test_pruned_slots_follow_from_the_curves_alone(tmp_path, monkeypatch):
+    """A slot run alone and unpruned has the curve of which the study has kept the part up to the cut."""
+    for module in (slots, pruning, worker):
+        monkeypatch.setattr(module, "REFERENCE_SLOTS", 2)
+    monkeypatch.setattr(pruning, "WARM_UP_EPOCHS", 1)
+    config = tiny_config("sgd+c", max_epochs=4, learning_rate=0.1)
+    study = make_study(tmp_path, config, 4, {"learning_rate": [0.3, 0.3, 0.05, 1e-6]}, prune=True)
+    assert [study.definition.config_of(slot).learning_rate for slot in range(4)] == [0.1, 0.05, 1e-6, 0.3]
+    result = run_here(study, tmp_path)
+    found = study.slots()
+    assert {slot.status for slot in found[:2]} == {"done"}
+    assert {slot.status for slot in found[2:]} == {"done", "pruned"}
+    for slot in [slot for slot in found if slot.status == "pruned"]:
+        run = Run.create(
+            tmp_path / f"alone-{slot.number}", study.definition.config_of(slot.number), DataRecord.of(MUSIC), {}
+        )
+        train(run, MUSIC)
+        curve = [record["valid_log_likelihood"] for record in run.metrics()]
+        behind = [
+            max(curve[:epoch]) < statistics.median(max(list(rival.curve.values())[:epoch]) for rival in found[:2])
+            for epoch in range(1, len(curve) + 1)
+        ]
+        cut = behind.index(True, 1) + 1
+        assert list(slot.curve.values()) == curve[:cut]
+        assert slot.outcome.epochs == cut
+        assert slot.outcome.valid_log_likelihood is None
+        assert f"after epoch {cut}" in slot.outcome.reason
+        assert result.winner != slot.number
+
+
+def test_workers_are_pinned_to_cores_of_their_own_while_there_are_enough(monkeypatch):
+    monkeypatch.setattr(pool.os, "sched_getaffinity", lambda pid: {4, 1, 2, 7}, raising=False)
+    assert pool.available_cores() == 4
+    assert pool.cores_for(4, 1) == [{1}, {2}, {4}, {7}]
+    assert pool.cores_for(2, 2) == [{1, 2}, {4, 7}]
+    assert pool.cores_for(5, 1) == [set()] * 5
+
+
+def test_settings_given_are_not_searched(tmp_path):
+    toml = tmp_path / "more.toml"
+    toml.write_text("input_scale = 0.123\n")
+    options, fixed = parse_search(
+        ["sgd+cl", "--data", "jsb", "--hidden-size", "120", "--learning-rate=0.05", "--toml", str(toml), "--seed", "3"]
+    )
+    definition = definition_of(options, fixed, "fingerprint")
+    drawn = [definition.config_of(slot) for slot in range(10)]
+    assert {config.hidden_size for config in drawn} == {120}
+    assert {config.learning_rate for config in drawn} == {0.05}
+    assert {config.input_scale for config in drawn} == {0.123}
+    assert len({config.recurrent_scale for config in drawn}) == 10
+    assert {config.seed for config in drawn} == {3}
+    assert definition.name == "jsb-sgd+cl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "sgd+x"], "unknown recipe"),
+        (["search", "--trials", "0"], "--trials must be at least 1"),
+        (["search", "--data", "nowhere"], "unknown data set"),
+        (["worker", "sqlite:////nowhere/at/all.db", "--study", "x"], "there is no storage"),
+        (["worker", "mysql://host/database"], "expected sqlite:///FILE or postgresql://"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, capsys, monkeypatch):
+    monkeypatch.delenv("LONGSPAN_STORAGE", raising=False)
+    assert cli.run(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_worker_that_fails_is_explained(tmp_path, monkeypatch, capsys):
+    """Data that are not those of the study: every worker refuses, and the search says why."""
+    data = tmp_path / "tiny.npz"
+    write_set(data, MUSIC)
+    options, fixed = parse_search(["sgd+c", "--data", str(data), "--max-epochs", "1", "--chunk-length", "10"])
+    definition = definition_of(options, fixed, "another fingerprint")
+    study = create_or_continue(storage.default_url(tmp_path), definition, 1)
+    with pytest.raises(InputError, match=r"worker 1 failed: the data of .* have changed"):
+        pool.run_pool(study, pool.PoolOptions(tmp_path), interrupted=lambda: False, on_tick=lambda: None)
