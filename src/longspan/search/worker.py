@@ -55,18 +55,24 @@ def work(
 def _attempt(study: Study, claim: Claim, data, place: Place, interrupted, checkpoint_seconds: float) -> None:
     try:
         with claim.kept_alive(study.definition.heartbeat_seconds):
-            try:
-                outcome = run_slot(study, claim, data, place, interrupted, checkpoint_seconds)
-            except BaseException:
-                with suppress(ClaimLost):
-                    study.release(claim)
-                raise
+            outcome = run_slot(study, claim, data, place, interrupted, checkpoint_seconds)
         if outcome is None:
-            study.release(claim)
+            _give_back(study, claim)
         else:
             patiently(lambda: study.record(claim, outcome))
     except ClaimLost:
         pass  # whoever has the slot now goes on with it
+    except BaseException:
+        _give_back(study, claim)
+        raise
+
+
+def _give_back(study: Study, claim: Claim) -> None:
+    """Free the slot for the next worker; where that fails, others will notice that this one is gone."""
+    from optuna.exceptions import StorageInternalError
+
+    with suppress(ClaimLost, StorageInternalError):
+        study.release(claim)
 
 
 def run_slot(
@@ -85,13 +91,15 @@ def run_slot(
         return None
     with run.locked():
         try:
-            reporter.catch_up()
+            reporter.judge()
             trained = train(
                 run, data, listeners=[reporter], interrupted=interrupted, checkpoint_seconds=checkpoint_seconds
             )
         except Pruned as pruned:
             run.set_status("interrupted", str(pruned))
+            reporter.report()
             return _outcome(run, "pruned", str(pruned))
+    reporter.report()
     if trained.status == "interrupted":
         return None
     return _outcome(run, trained.status, trained.reason)
@@ -105,10 +113,15 @@ class _Reporter:
         self.claim = claim
         self.references = references
 
-    def catch_up(self) -> None:
-        metrics = self.run.metrics()
-        self.claim.report(metrics)
-        curve = {record["epoch"]: record["valid_log_likelihood"] for record in metrics}
+    def report(self) -> None:
+        """Report what has not been, which after a kill may be many epochs."""
+        patiently(lambda: self.claim.report(self.run.metrics()))
+
+    def judge(self) -> None:
+        """Stop the slot if it fell behind, at whatever epoch: the worker that should have seen it may have died."""
+        if not self.references:
+            return
+        curve = {record["epoch"]: record["valid_log_likelihood"] for record in self.run.metrics()}
         epoch = pruning_epoch(curve, self.references)
         if epoch is not None:
             raise Pruned(f"below the median of the first {REFERENCE_SLOTS} slots after epoch {epoch}")
@@ -117,7 +130,8 @@ class _Reporter:
         """Blocks are too many to report."""
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        self.catch_up()
+        self.report()
+        self.judge()
 
 
 def _references(study: Study, slot: int) -> list[dict[int, float]]:
