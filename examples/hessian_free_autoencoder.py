@@ -24,9 +24,7 @@ SIDE = 12
 LAYERS = (SIDE * SIDE, 64, 24, 6, 24, 64, SIDE * SIDE)
 LEARNING_RATES = (0.001, 0.003, 0.01)
 MINIBATCH = 50
-SETTINGS = HessianFreeSettings(
-    initial_damping=1.0, preconditioner_exponent=0.75, examples_per_map=20, tolerance=0.002
-)
+SETTINGS = HessianFreeSettings(initial_damping=1.0, preconditioner_exponent=0.75, examples_per_map=20, tolerance=0.002)
 
 
 def draw_curves(count: int, seed: int) -> np.ndarray:

@@ -49,3 +49,22 @@ def factored_log_prob(hidden, class_weights, class_bias, weights, bias, membersh
     word_scores = np.exp(weights @ hidden + bias)
     class_probability = class_scores[membership[word]] / class_scores[in_use].sum()
     return np.log(class_probability * word_scores[word] / word_scores[own].sum())
+
+
+def rbm_free_energy(visible_bias, hidden_bias, weights, frame):
+    """Minus the logarithm of the sum of exp(-energy) over all states of the hidden units."""
+    units = len(hidden_bias)
+    energies = [
+        -(visible_bias @ frame) - (hidden_bias @ state) - frame @ weights @ state
+        for state in all_frames(units).astype(float)
+    ]
+    return -np.log(np.sum(np.exp(-np.array(energies))))
+
+
+def rbm_log_partition(visible_bias, hidden_bias, weights):
+    """Logarithm of the sum over every frame."""
+    energies = [
+        rbm_free_energy(visible_bias, hidden_bias, weights, frame.astype(float))
+        for frame in all_frames(len(visible_bias))
+    ]
+    return np.log(np.sum(np.exp(-np.array(energies))))

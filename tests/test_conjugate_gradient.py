@@ -147,9 +147,7 @@ def test_bursts_do_not_change_the_result():
     short = solve(matrix, right_side, burst_seconds=0.0)
     long = solve(matrix, right_side, burst_seconds=100.0)
     assert [i.iteration for i in short.iterates] == [i.iteration for i in long.iterates]
-    np.testing.assert_array_equal(
-        as_vector(short.iterates[-1].solution), as_vector(long.iterates[-1].solution)
-    )
+    np.testing.assert_array_equal(as_vector(short.iterates[-1].solution), as_vector(long.iterates[-1].solution))
 
 
 def test_can_be_interrupted_in_the_middle():

@@ -21,6 +21,11 @@ from longspan.models.sequence import build, build_output
 HIDDEN = 6
 
 
+def normal(seed, shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+@eqx.filter_jit  # one compilation instead of one an operation
 def make_output(words=300, classes=12, rule="frequency", seed=0) -> ClassFactored:
     rates = 1 / np.arange(1, words + 1)
     starts = class_starts(rates, classes, rule)
@@ -146,7 +151,7 @@ def test_one_class_is_the_full_softmax():
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_sampling_frequencies_match_the_probabilities(temperature):
     output = make_output(10, 3)
-    hidden = jax.random.normal(jax.random.key(5), (HIDDEN,))
+    hidden = normal(5, (HIDDEN,))
     draws = 40_000
     words = output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=jax.random.key(6), temperature=temperature)
     weights = np.exp(np.asarray(log_probs_of_words(output, hidden), np.float64) / temperature)

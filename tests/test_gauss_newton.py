@@ -66,8 +66,7 @@ def explicit_matrix(params, batch, weight):
 
     epsilon = 1e-5
     columns = [
-        (values(flat + epsilon * unit) - values(flat - epsilon * unit)) / (2 * epsilon)
-        for unit in np.eye(len(flat))
+        (values(flat + epsilon * unit) - values(flat - epsilon * unit)) / (2 * epsilon) for unit in np.eye(len(flat))
     ]
     jacobian = np.stack(columns, axis=1)
     outputs, pres = numpy_network({name: np.asarray(leaf, float) for name, leaf in params.items()}, batch)

@@ -221,9 +221,7 @@ def test_structural_damping_holds_the_hidden_units_still():
 
 def test_the_next_solve_starts_from_the_last_solution():
     params, batch = recurrent_problem(6, scale=0.5)
-    method = optimizer(
-        line_search_tries=1, sufficient_decrease=0.999
-    )  # rejects, so the problem stays the same
+    method = optimizer(line_search_tries=1, sufficient_decrease=0.999)  # rejects, so the problem stays the same
     state = method.init(params)
     moved, state, first = method.update(params, state, batch)
     assert not first.accepted
@@ -259,9 +257,7 @@ def test_own_squared_gradients_are_used():
         return jnp.ones_like(params)
 
     settings = HessianFreeSettings(preconditioner_exponent=0.75)
-    method = HessianFree(
-        lambda w, x: x @ w, lambda out, x: jnp.mean((out - 1) ** 2), settings, 0, squared_gradients
-    )
+    method = HessianFree(lambda w, x: x @ w, lambda out, x: jnp.mean((out - 1) ** 2), settings, 0, squared_gradients)
     params = jnp.zeros(2)
     method.update(params, method.init(params), jnp.ones((4, 2)), jnp.ones((3, 2)))
     assert seen == [(3, 2)]

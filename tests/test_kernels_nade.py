@@ -87,9 +87,7 @@ def test_twin_is_exact_at_every_density(monkeypatch):
     parameters, targets, length = make(2, 2, 30, 5, 2, 0.1)
 
     def value_and_pull(form):
-        return jax.jit(
-            lambda x: (lambda value, pull: (value, pull(value)))(*jax.vjp(partial(form, x), *parameters))
-        )
+        return jax.jit(lambda x: (lambda value, pull: (value, pull(value)))(*jax.vjp(partial(form, x), *parameters)))
 
     ours = value_and_pull(lambda x, *parameters: nade.logits(*parameters, x, length))
     oracle = value_and_pull(lambda x, *parameters: key_by_key(parameters, x))
@@ -124,9 +122,7 @@ def test_vmap_of_the_gradient(native_path):  # noqa: F811
     several = np.stack([parameters[2], 2 * parameters[2]])
 
     def loss(weights):
-        return jnp.sum(
-            nade.logits(parameters[0], parameters[1], weights, parameters[3], targets, length) ** 2
-        )
+        return jnp.sum(nade.logits(parameters[0], parameters[1], weights, parameters[3], targets, length) ** 2)
 
     got = jax.vmap(jax.grad(loss))(several)
     for one, weights in zip(got, several, strict=True):

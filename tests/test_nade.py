@@ -120,6 +120,11 @@ def test_padding_after_the_length_changes_nothing_before_it():
     assert not np.any(gradient(arguments[1])[5:])
 
 
+def normal(seed, shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+@eqx.filter_jit  # one compilation instead of one an operation
 def make_output(keys=8, hidden_size=5, units=6, seed=0) -> Nade:
     key_weights, key_bias = jax.random.split(jax.random.key(seed))
     return Nade.initial(hidden_size, units, jax.random.normal(key_bias, (keys,)), 1.0, key=key_weights)
@@ -135,7 +140,7 @@ def enumerate_log_probs(output: Nade, hidden):
 @pytest.mark.parametrize("keys", [1, 4, 10])
 def test_probabilities_of_all_frames_sum_to_one_and_equal_the_twin(keys):
     output = make_output(keys)
-    hidden = jax.random.normal(jax.random.key(1), (5,))
+    hidden = normal(1, (5,))
     frames, log_probs = enumerate_log_probs(output, hidden)
     assert np.exp(np.asarray(log_probs, np.float64)).sum() == pytest.approx(1, abs=1e-5)
     biases = [np.asarray(bias, np.float64) for bias in output.biases(hidden)]
@@ -152,7 +157,7 @@ def count_frames(samples) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_sampling_frequencies_match_the_probabilities(temperature):
     output = make_output(keys=4)
-    hidden = jax.random.normal(jax.random.key(1), (5,))
+    hidden = normal(1, (5,))
     draws = 40_000
     sample = jax.jit(lambda key: output.sample(jnp.broadcast_to(hidden, (draws, 5)), key=key, temperature=temperature))
     frequencies = count_frames(sample(jax.random.key(2))) / draws
@@ -171,7 +176,7 @@ def test_sampling_frequencies_match_the_probabilities(temperature):
 
 def test_temperature_zero_takes_each_key_that_is_likelier_on():
     output = make_output(keys=8)
-    hidden = jax.random.normal(jax.random.key(3), (3, 2, 5))
+    hidden = normal(3, (3, 2, 5))
     frames = np.asarray(jax.jit(lambda: output.sample(hidden, key=jax.random.key(0), temperature=0.0))())
     assert frames.shape == (3, 2, 8)
     assert frames.dtype == np.uint8

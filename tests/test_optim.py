@@ -68,8 +68,11 @@ def test_the_compiled_driver_takes_the_steps_of_the_optax_chain(threshold):
     found, _, carry, info = driver.advance(dict(start), driver.init(start), jnp.asarray(0), chunks, 5, 3.0)
     np.testing.assert_allclose(found["w"], params["w"], rtol=1e-5)
     np.testing.assert_allclose(found["b"], params["b"], rtol=1e-5)
-    np.testing.assert_allclose(info.norm, [*norms, 0.0], rtol=1e-5)
-    np.testing.assert_array_equal(info.clipped, [*(np.array(norms) > threshold), False])
+    figures = info.of_updates()
+    np.testing.assert_allclose(figures["gradient_norm"], norms, rtol=1e-5)
+    np.testing.assert_array_equal(figures["clipped"], np.array(norms) > threshold)
+    np.testing.assert_allclose(figures["learning_rate"], [0.1 / (1 + step / 20) for step in range(5)], rtol=1e-5)
+    np.testing.assert_allclose(figures["objective"], info.observed[:5], rtol=1e-6)
     assert int(carry) == 5
 
 

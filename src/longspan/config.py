@@ -11,9 +11,9 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "nade", "softmax", "factored"]
+OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored"]
 
-OUTPUTS_FOR = {"music": ("bernoulli", "nade"), "text": ("softmax", "factored")}
+OUTPUTS_FOR = {"music": ("bernoulli", "nade", "rbm"), "text": ("softmax", "factored")}
 """Outputs that predict each kind of data."""
 
 
@@ -30,9 +30,13 @@ class TrainConfig:
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade) or symbol (softmax, factored) given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade, rbm) or symbol (softmax, factored) given the hidden state."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
+    rbm_size: int = 150
+    """rbm: hidden units that tie the keys of a frame together."""
+    cd_steps: int = 15
+    """rbm: Gibbs steps of contrastive divergence."""
     classes: int = 30
     """factored: number of word classes."""
     class_rule: Literal["frequency", "square-root"] = "frequency"
@@ -78,6 +82,26 @@ class TrainConfig:
     clip: float | Literal["auto", "none"] = 15.0
     """Largest gradient norm; auto: the average norm over one pass; none: no clipping."""
 
+    # Hessian-free optimization
+    optimizer: Literal["sgd", "hf"] = "sgd"
+    """sgd: stochastic gradient descent, one update a chunk; hf: Hessian-free, one update a block of chunks."""
+    initial_damping: float = 0.5
+    """hf: first lambda, how much a large step is distrusted; it adapts."""
+    structural_damping: float = 1.0
+    """hf: mu, how much changes of the hidden units are distrusted, relative to lambda; 0 for not at all."""
+    cg_iterations: int = 250
+    """hf: conjugate gradient iterations per update at most."""
+    curvature_sequences: int = 128
+    """hf: sequences (lanes of chunks) of the block that give the curvature, drawn anew for every update."""
+    slice_size: int = 32
+    """hf: sequences computed at a time, which bounds the memory."""
+
+    # Pretraining
+    pretrain_frames: int = 0
+    """nade, rbm: passes over shuffled frames that fit the output alone before training."""
+    pretrain_recurrent: int = 0
+    """nade, rbm: passes with independent keys as output that fit the recurrent network before training."""
+
     # Sequences and budget
     chunk_length: int = 100
     """Steps a gradient spans; the hidden state is carried between chunks of one song."""
@@ -88,7 +112,8 @@ class TrainConfig:
     patience: int = 12
     """Stop after this many evaluations without a better validation score."""
     block: int = 64
-    """Chunks per compiled call: larger is faster, smaller answers Ctrl-C sooner."""
+    """Chunks given to the optimizer at a time. sgd: larger is faster, smaller answers Ctrl-C sooner; hf: what the
+    gradient of one update is taken over."""
 
     # Machine
     threads: int = 1
@@ -132,6 +157,8 @@ RULES = (
     Rule("seed", 0, 2**32 - 1),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
+    Rule("rbm_size", 1, 65536),
+    Rule("cd_steps", 1, 10_000),
     Rule("classes", 1, 1_000_000),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),
@@ -145,6 +172,13 @@ RULES = (
     Rule("decay_steps", 0, open_low=True),
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
+    Rule("initial_damping", 0, open_low=True),
+    Rule("structural_damping", 0),
+    Rule("cg_iterations", 1, 100_000),
+    Rule("curvature_sequences", 1, 1_000_000),
+    Rule("slice_size", 1, 1_000_000),
+    Rule("pretrain_frames", 0),
+    Rule("pretrain_recurrent", 0),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 0),

@@ -1,7 +1,8 @@
 """How well a model predicts a split, exactly as the paper's tables count it.
 
 Log-likelihood is in nats, summed over keys and pooled over all frames of the split, each song's first frame
-included. Expected accuracy compares a *sampled* frame with the true one, given the true history.
+included. Expected accuracy compares a *sampled* frame with the true one, given the true history. A likelihood that can
+only be estimated comes with its standard error.
 """
 
 import math
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
 from longspan.data.text import TextData
+from longspan.models.outputs import EstimatedOutput
 from longspan.models.sequence import SequenceModel
 
 LANES = 16
@@ -24,12 +26,16 @@ LANES = 16
 CHUNK_LENGTH = 200
 ACCURACY_SAMPLES = 10
 """Frames sampled for every true frame when accuracy is estimated."""
+ACCURATE_STEPS = 400
+"""Steps whose likelihood is estimated well, to correct the rough estimate of all."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """The figures of one split; those that do not apply to its kind of data are None."""
 
     log_likelihood: float
+    log_likelihood_error: float | None = None
+    """Standard error where the log-likelihood is an estimate; None where it is exact."""
     accuracy: float | None = None
     accuracy_union: float | None = None
     perplexity: float | None = None
@@ -52,21 +58,51 @@ class SplitEvaluator:
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
-        """Mean log-likelihood of a step in nats."""
-        return self._means(_log_probs, model)["log_likelihood"]
+        """Mean log-likelihood of a step in nats; a rough estimate, always by the same draws, if it is not exact."""
+        return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"]
 
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every figure that applies to this kind of data."""
-        log_likelihood = self.log_likelihood(model)
-        if isinstance(self.data, TextData):
-            if self.data.unit == "word":
-                return Scores(log_likelihood, perplexity=math.exp(-log_likelihood))
-            return Scores(log_likelihood, bits_per_character=-log_likelihood / math.log(2))
-        return Scores(log_likelihood, **self._means(_accuracies, model, jax.random.key(seed)))
+        key_likelihood, key_accuracy = jax.random.split(jax.random.key(seed))
+        error = None
+        if isinstance(model.output, EstimatedOutput):
+            log_likelihood, error = self._estimate(model, key_likelihood)
+        else:
+            log_likelihood = self.log_likelihood(model)
+        if isinstance(self.data, MusicData):
+            return Scores(log_likelihood, error, **self._means(_accuracies, model, key_accuracy))
+        if self.data.unit == "word":
+            return Scores(log_likelihood, error, perplexity=math.exp(-log_likelihood))
+        return Scores(log_likelihood, error, bits_per_character=-log_likelihood / math.log(2))
 
-    def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray | None = None) -> dict[str, float]:
-        sums = _sum_chunks(figures, self.lanes, model, self.chunks, key)
-        return {name: float(np.asarray(parts, np.float64).sum() / self.steps) for name, parts in sums.items()}
+    def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
+        walked = _walk(figures, self.lanes, model, self.chunks, key)
+        return {name: float(self._counted(values).astype(np.float64).mean()) for name, values in walked.items()}
+
+    def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
+        """Mean log-likelihood and its standard error, by a rough pass over all steps and an accurate one over some."""
+        key_rough, key_choice, key_accurate = jax.random.split(key, 3)
+        walked = _walk(_log_probs_and_hidden, self.lanes, model, self.chunks, key_rough)
+        rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
+        count = min(ACCURATE_STEPS, self.steps)
+        chosen = np.asarray(jax.random.choice(key_choice, self.steps, (count,), replace=False))
+        targets = self._counted(self.chunks.targets)[chosen]
+        accurate = _accurate_log_probs(model.output, hidden[chosen], targets, key_accurate)
+        return corrected_mean(rough, np.asarray(accurate) - rough[chosen])
+
+    def _counted(self, values) -> np.ndarray:
+        return np.asarray(values)[self.chunks.mask]
+
+
+def corrected_mean(rough: Float[np.ndarray, " step"], corrections: Float[np.ndarray, " chosen"]) -> tuple[float, float]:
+    """Mean of rough values, corrected by what some of them, chosen at random, are off; and its standard error.
+
+    The rough values need not be right, only wrong by much the same everywhere: the error is that of the mean
+    correction, whatever the spread of the values themselves.
+    """
+    corrections = np.asarray(corrections, np.float64)
+    error = corrections.std(ddof=1) / math.sqrt(len(corrections)) if len(corrections) > 1 else math.inf
+    return float(np.asarray(rough, np.float64).mean() + corrections.mean()), float(error)
 
 
 def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lanes: int) -> Chunks:
@@ -96,8 +132,11 @@ def frame_accuracies(
 
 
 def _log_probs(model, hidden, chunk, key):
-    del key
-    return {"log_likelihood": model.output.log_prob(hidden, chunk.targets, chunk.lengths)}
+    return {"log_likelihood": model.output.log_prob(hidden, chunk.targets, chunk.lengths, key=key)}
+
+
+def _log_probs_and_hidden(model, hidden, chunk, key):
+    return {**_log_probs(model, hidden, chunk, key), "hidden": hidden}
 
 
 def _accuracies(model, hidden, chunk, key):
@@ -109,16 +148,19 @@ def _accuracies(model, hidden, chunk, key):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _sum_chunks(
-    figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray | None
-) -> dict[str, Float[Array, " chunk"]]:
-    """Sums of per-step figures over the counted steps of each chunk."""
+def _walk(
+    figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray
+) -> dict[str, Float[Array, "chunk time lane ..."]]:
+    """Figures of every step of a split."""
 
     def step(carry, chunk):
         state, number = carry
         state, hidden = model.run(state, chunk.inputs, chunk.resets, chunk.lengths)
-        key_now = None if key is None else jax.random.fold_in(key, number)
-        values = figures(model, hidden, chunk, key_now)
-        return (state, number + 1), jax.tree.map(lambda value: jnp.sum(jnp.where(chunk.mask, value, 0)), values)
+        return (state, number + 1), figures(model, hidden, chunk, jax.random.fold_in(key, number))
 
     return jax.lax.scan(step, (model.start(lanes), jnp.zeros((), jnp.int32)), chunks)[1]
+
+
+@jax.jit
+def _accurate_log_probs(output: EstimatedOutput, hidden, targets, key: PRNGKeyArray) -> Float[Array, " step"]:
+    return output.accurate_log_prob(hidden, targets, key=key)

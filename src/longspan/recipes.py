@@ -1,8 +1,8 @@
 """The paper's names for ways of training, as settings: `nade:sgd+crm`, on which data, means which values.
 
-A recipe is `sgd` and any of the letters C (clip), L (leaky units), R (rectifiers with L1), M (Nesterov momentum); in
-front may stand an output model, else the data set's usual one is taken. What a letter changes is said once below;
-what an output model or a data set wants on top of that is said for each.
+A recipe is `sgd` and any of the letters C (clip), L (leaky units), R (rectifiers with L1), M (Nesterov momentum), or
+`hf` (Hessian-free) and any of L and R; in front may stand an output model, else the data set's usual one is taken. What
+a letter changes is said once below; what an output model or a data set wants on top of that is said for each.
 """
 
 import difflib
@@ -23,6 +23,12 @@ LETTERS = {
 }
 
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
+HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block": 1000}
+
+METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
+LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
+
+OUTPUTS = {"rbm": {"pretrain_frames": 30, "pretrain_recurrent": 10}}
 
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
@@ -34,6 +40,17 @@ TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters"
 TUNED: dict[tuple[str, str], dict] = {
     ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
     ("sgd+c", "nottingham"): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("nade:sgd+crm", "jsb"): {
+        "hidden_size": 100,
+        "nade_size": 100,
+        "learning_rate": 0.73,
+        "clip": 1.0,
+        "l1": 0.01,
+        "recurrent_scale": 1.0,
+        "input_scale": 0.05,
+        "output_scale": 0.03,
+        "plateau_epochs": 4,
+    },
 }
 
 
@@ -41,12 +58,13 @@ class Recipe(NamedTuple):
     """A recipe taken apart; `output` is None where the data set decides."""
 
     output: str | None
+    method: str
     letters: frozenset[str]
 
     def __str__(self) -> str:
         letters = "".join(letter for letter in LETTERS if letter in self.letters)
         prefix = f"{self.output}:" if self.output else ""
-        return prefix + "sgd" + (f"+{letters}" if letters else "")
+        return prefix + self.method + (f"+{letters}" if letters else "")
 
 
 def parse(recipe: str) -> Recipe:
@@ -59,16 +77,18 @@ def parse(recipe: str) -> Recipe:
     output, colon, method = recipe.lower().rpartition(":")
     name, plus, letters = method.partition("+")
     known_output = output in typing.get_args(OutputName) if colon else True
-    known_letters = set(letters) <= set(LETTERS) and len(set(letters)) == len(letters) and bool(letters) == bool(plus)
-    if name != "sgd" or not known_output or not known_letters:
-        known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm"]
+    known_letters = set(letters) <= set(LETTERS_OF.get(name, "")) and len(set(letters)) == len(letters)
+    if name not in METHODS or not known_output or not known_letters or bool(letters) != bool(plus):
+        known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "hf"]
+        known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
-            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, with one of "
+            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or hf+ and letters of "
+            "l, r, with one of "
             f"{', '.join(f'{output}:' for output in typing.get_args(OutputName))} in front or none"
             + (f"; did you mean {hint[0]}?" if hint else "")
         )
-    return Recipe(output or None, frozenset(letters))
+    return Recipe(output or None, name, frozenset(letters))
 
 
 def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
@@ -83,11 +103,12 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
         >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
-    output, letters = parse(recipe)
-    values = {**PLAIN, **TARGETS[targets or target_kind(data)]}
+    output, method, letters = parse(recipe)
+    values = {**PLAIN, **TARGETS[targets or target_kind(data)], **METHODS[method]}
     # The usual output is not part of the name, so that naming it changes nothing.
-    canonical = str(Recipe(None if output == values["output"] else output, letters))
+    canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
+    values |= OUTPUTS.get(values["output"], {})
     for letter in LETTERS:
         if letter in letters:
             values |= LETTERS[letter]

@@ -13,10 +13,11 @@ from longspan.data.baselines import MusicBaselines, trivial_baselines
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
 from longspan.evaluation import Scores
+from longspan.training.loop import Listener
 from longspan.training.runs import Run
 
 
-class TrainingDisplay:
+class TrainingDisplay(Listener):
     """Shows epochs and blocks as they happen; on something that is not a terminal, one line an epoch."""
 
     def __init__(self, run: Run, *, quiet: bool):
@@ -32,7 +33,7 @@ class TrainingDisplay:
         )
         self.began = time.monotonic()
         self.steps = 0
-        self.valid: float | None = None
+        self.valid = "-"
 
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
@@ -47,15 +48,16 @@ class TrainingDisplay:
     def __exit__(self, *exception) -> None:
         self.live.stop()
 
+    def on_pretraining(self, what: str) -> None:
+        self.live.update(self.task, description=what, figures="")
+
     def on_block(self, progress, info, count: int, total: int) -> None:
         self.steps += count
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
-            f"{rate:,.0f} steps/s  train {-progress.loss_sum / progress.steps_sum:.3f}  "
-            f"valid {'-' if self.valid is None else f'{self.valid:.3f}'}  "
-            f"norm {progress.norm_sum / progress.position:.2f}  "
-            f"clipped {progress.clipped / progress.position:.0%}  at most {duration(left / rate)} left"
+            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  valid {self.valid}  "
+            f"{describe_updates(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -66,15 +68,32 @@ class TrainingDisplay:
         )
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        self.valid = record["valid_log_likelihood"]
+        self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"
+        train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
-            f"epoch {record['epoch']:>3}  train {record['train_log_likelihood']:8.3f}  "
-            f"valid {record['valid_log_likelihood']:8.3f}  norm {record['gradient_norm']:6.2f}  "
-            f"clipped {record['clipped']:4.0%}  rate {record['learning_rate']:.2g}  {duration(seconds)}  {mark}",
+            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_updates(record)}  "
+            f"{duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
+
+
+UPDATE_FIGURES = {
+    "gradient_norm": "norm {:6.2f}",
+    "clipped": "clipped {:4.0%}",
+    "learning_rate": "rate {:.2g}",
+    "ratio": "rho {:5.2f}",
+    "damping": "lambda {:.2g}",
+    "cg_iterations": "CG {:3.0f}",
+    "backtracks": "back {:.0f}",
+    "step_share": "share {:4.0%}",
+}
+
+
+def describe_updates(figures: dict) -> str:
+    """What the optimizer said of its updates, in the words of a terminal line."""
+    return "  ".join(form.format(figures[name]) for name, form in UPDATE_FIGURES.items() if name in figures)
 
 
 def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:
@@ -87,7 +106,10 @@ def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores
     table.add_column("")
     for name in names:
         table.add_column(SHOWN[name], justify="right")
-    table.add_row("this model", *(format_figure(name, getattr(scores, name)) for name in names), style="bold")
+    ours = [format_figure(name, getattr(scores, name)) for name in names]
+    if scores.log_likelihood_error is not None:
+        ours[0] = f"{scores.log_likelihood:.2f} ± {scores.log_likelihood_error:.2f} (estimate)"
+    table.add_row("this model", *ours, style="bold")
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)

@@ -1,147 +1,134 @@
 """Log-probability of a row among a contiguous range of rows: the inner softmax of a class-factored output.
 
-Steps that share a range are taken together, a few at a time, against tiles of its rows; as many tiles as the range
-needs and no more. So the work follows the rows of the ranges that occur, whatever else the matrix holds.
+The work follows the rows of the ranges that occur, whatever else the matrix holds. `log_prob` is an ordinary
+differentiable function; its gradient with respect to the matrix is as large as the matrix. `log_prob_and_squares`
+and `descend` take a step of descent that touches only rows in use: the gradient of a range is a sum of few outer
+products, its norm comes from their inner products, and it is added in place without ever being formed.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float, Int
 
-TILE = 128
-"""Rows of a matrix product."""
-GROUP = 4
-"""Steps of one range taken together: about what reading a tile costs, so that they come nearly for free."""
+from longspan.kernels import factored_twin, library
+from longspan.kernels.linear import linear_map
+
+Hidden: TypeAlias = Float[Array, "step hidden"]
+Weights: TypeAlias = Float[Array, "row hidden"]
+Bias: TypeAlias = Float[Array, " row"]
+Rows: TypeAlias = Int[Array, " step"]
+Steps: TypeAlias = Float[Array, " step"]
 
 
-@jax.custom_vjp
-def log_prob(
-    hidden: Float[Array, "step hidden"],
-    weights: Float[Array, "row hidden"],
-    bias: Float[Array, " row"],
-    target: Int[Array, " step"],
-    start: Int[Array, " step"],
-    stop: Int[Array, " step"],
-) -> Float[Array, " step"]:
+def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows) -> Steps:
     r"""Log-softmax of row `target` among the rows from `start` to before `stop`, for every step.
 
     .. math:: \log p_t = w_y \cdot h_t + b_y - \log \sum_{start \le r < stop} e^{w_r \cdot h_t + b_r}
 
     It is zero where a range holds one row or none; ranges that overlap must be equal.
     """
-    picked, normalizer = _forward(hidden, weights, bias, target, start, stop)
-    return picked - normalizer
+    ranges = _whole_numbers(target, start, stop)
+    if not library.fits(hidden, weights, bias):
+        return factored_twin.log_prob(hidden, weights, bias, *ranges)
+    return _log_prob(hidden, weights, bias, *ranges)
 
 
-def _forward_rule(hidden, weights, bias, target, start, stop):
-    picked, normalizer = _forward(hidden, weights, bias, target, start, stop)
-    return picked - normalizer, (hidden, weights, bias, target, start, stop, normalizer)
+def log_prob_and_squares(
+    hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
+) -> tuple[Steps, Float[Array, ""]]:
+    """`log_prob` and the squared norm of the gradient that `descend` adds; differentiable in `hidden` alone."""
+    weights, bias, scale = jax.lax.stop_gradient((weights, bias, scale))
+    target, start, stop = ranges = _whole_numbers(target, start, stop)
+    if not library.fits(hidden, weights, bias, scale):
+        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
+        squares = jax.lax.stop_gradient(jnp.sum(by_weights**2) + jnp.sum(by_bias**2))
+        return factored_twin.log_prob(hidden, weights, bias, *ranges), squares
+    return _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
 
 
-def _backward_rule(residuals, cotangent):
-    hidden, weights, bias, target, start, stop, normalizer = residuals
-    pulled = _adjoint(hidden, weights, bias, target, start, stop, normalizer, cotangent)
-    return *pulled, None, None, None
+def descend(
+    hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
+) -> tuple[Weights, Bias]:
+    """Weights and bias with the gradient of `sum(scale * log_prob)` added; natively in place.
+
+    Args:
+        hidden: the hidden vectors that `log_prob` had, like all the following.
+        weights: the matrix, overwritten.
+        bias: overwritten.
+        target: row of each step.
+        start: first row of its range.
+        stop: the row after its last.
+        scale: weight of each step, times the learning rate.
+    """
+    target, start, stop = ranges = _whole_numbers(target, start, stop)
+    if not library.fits(hidden, weights, bias, scale):
+        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
+        return weights + by_weights, bias + by_bias
+    operands = (hidden, weights, bias, *ranges, scale)
+    return tuple(library.call("range_descend", (weights, bias), *operands, aliases={1: 0, 2: 1}))
 
 
-log_prob.defvjp(_forward_rule, _backward_rule)
+@jax.custom_jvp
+def _log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows) -> Steps:
+    operands = (hidden, weights, bias, target, start, stop)
+    return library.call("range_log_prob", (_a_number_a_step(hidden),), *operands)[0]
 
 
-class Tile(NamedTuple):
-    """Some steps of one range against some of its rows."""
-
-    steps: Int[Array, " group"]
-    """Numbers of the steps; past the last one where the group is not full."""
-    first: Int[Array, ""]
-    """Number of the first row."""
-    inside: Bool[Array, "group tile"]
-    """Whether a row belongs to the range and was not part of an earlier tile."""
-    is_target: Bool[Array, "group tile"]
-
-
-def _forward(hidden, weights, bias, target, start, stop):
-    """Logit of each step's target, and the logarithm of the sum over its range."""
-
-    def add_tile(totals, tile: Tile):
-        picked, largest, total = totals
-        logits = _logits(hidden, weights, bias, tile)
-        before = largest[tile.steps]
-        now = jnp.maximum(before, jnp.max(jnp.where(tile.inside, logits, -jnp.inf), axis=1))
-        terms = jnp.where(tile.inside, jnp.exp(logits - now[:, None]), 0)
-        rescaled = total[tile.steps] * jnp.exp(before - now) + jnp.sum(terms, axis=1)
-        return (
-            picked.at[tile.steps].add(jnp.sum(jnp.where(tile.is_target, logits, 0), axis=1), mode="drop"),
-            largest.at[tile.steps].set(now, mode="drop"),
-            total.at[tile.steps].set(rescaled, mode="drop"),
-        )
-
-    steps = len(hidden)
-    # A finite start keeps the difference of two maxima from being infinity minus infinity.
-    totals = (jnp.zeros(steps), jnp.full(steps, jnp.finfo(hidden.dtype).min), jnp.zeros(steps))
-    picked, largest, total = _over_tiles(add_tile, totals, len(weights), target, start, stop)
-    alone = stop - start <= 1
-    return jnp.where(alone, 0, picked), jnp.where(alone, 0, largest + jnp.log(jnp.where(alone, 1, total)))
+def _differentiate(primals, tangents):
+    hidden, weights, bias, *ranges = primals
+    hidden_dot, weights_dot, bias_dot, *_ = tangents
+    shapes = (_a_number_a_step(hidden), hidden)
+    value, gradient = library.call("range_gradient", shapes, hidden, weights, bias, *ranges)
+    tangent = jnp.zeros_like(value)
+    if not isinstance(hidden_dot, SymbolicZero):
+        tangent = (gradient * hidden_dot).sum(-1)
+    if not (isinstance(weights_dot, SymbolicZero) and isinstance(bias_dot, SymbolicZero)):
+        changes = [
+            jnp.zeros_like(primal) if isinstance(change, SymbolicZero) else change
+            for change, primal in ((weights_dot, weights), (bias_dot, bias))
+        ]
+        tangent = tangent + linear_map(_tangent, _adjoint, primals, changes)[0]
+    return value, tangent
 
 
-def _adjoint(hidden, weights, bias, target, start, stop, normalizer, cotangent):
-    def add_tile(totals, tile: Tile):
-        hidden_total, weights_total, bias_total = totals
-        logits = _logits(hidden, weights, bias, tile)
-        probabilities = jnp.exp(logits - normalizer.at[tile.steps].get(mode="fill", fill_value=0)[:, None])
-        change = tile.is_target - jnp.where(tile.inside, probabilities, 0)
-        change = change * cotangent.at[tile.steps].get(mode="fill", fill_value=0)[:, None]
-        return (
-            hidden_total.at[tile.steps].add(change @ _rows(weights, tile), mode="drop"),
-            _add_to_rows(weights_total, tile, change.T @ hidden[tile.steps]),
-            _add_to_rows(bias_total, tile, jnp.sum(change, axis=0)),
-        )
-
-    totals = (jnp.zeros_like(hidden), jnp.zeros_like(weights), jnp.zeros_like(bias))
-    return _over_tiles(add_tile, totals, len(weights), target, start, stop)
+_log_prob.defjvp(_differentiate, symbolic_zeros=True)
 
 
-def _over_tiles(add_tile: Callable, totals, rows: int, target, start, stop):
-    """Fold `add_tile` over all groups of steps and all tiles of their ranges."""
-    steps = len(start)
-    size = min(TILE, rows)
-    order = jnp.argsort(start)
-    ranked = start[order]
-    place_in_range = jnp.arange(steps) - jnp.searchsorted(ranked, ranked)
-    is_first = place_in_range % GROUP == 0
-    firsts = jnp.nonzero(is_first, size=steps, fill_value=0)[0]
-    lengths = jnp.where(stop - start > 1, stop - start, 0)
-
-    def add_group(number, totals):
-        places = firsts[number] + jnp.arange(GROUP)
-        begin = ranked[firsts[number]]
-        member = (places < steps) & (ranked[places] == begin)
-        group = jnp.where(member, order[places], steps)
-        # Padding has an empty range, wherever it starts, so a group takes the longest of its lengths.
-        length = jnp.max(jnp.where(member, lengths[order[places]], 0))
-
-        def add(number, totals):
-            wanted = begin + number * size
-            first = jnp.minimum(wanted, rows - size)
-            numbers = first + jnp.arange(size)
-            counted = member & (lengths[order[places]] > 0)
-            inside = counted[:, None] & (numbers >= wanted) & (numbers < begin + length)
-            return add_tile(totals, Tile(group, first, inside, inside & (target[group][:, None] == numbers)))
-
-        return jax.lax.fori_loop(0, (length + size - 1) // size, add, totals)
-
-    return jax.lax.fori_loop(0, jnp.sum(is_first), add_group, totals)
+def _tangent(residuals, operands):
+    return library.call("range_tangent", (_a_number_a_step(residuals[0]),), *residuals, *operands)
 
 
-def _rows(weights, tile: Tile):
-    return jax.lax.dynamic_slice_in_dim(weights, tile.first, tile.inside.shape[1])
+def _adjoint(residuals, cotangents):
+    return library.call("range_weights_gradient", residuals[1:3], *residuals, *cotangents)
 
 
-def _logits(hidden, weights, bias, tile: Tile):
-    return hidden[tile.steps] @ _rows(weights, tile).T + _rows(bias, tile)
+@jax.custom_jvp
+def _log_prob_and_squares(hidden, weights, bias, target, start, stop, scale):
+    return _gradient_and_squares(hidden, weights, bias, target, start, stop, scale)[::2]
 
 
-def _add_to_rows(total, tile: Tile, change):
-    return jax.lax.dynamic_update_slice_in_dim(total, _rows(total, tile) + change, tile.first, 0)
+@_log_prob_and_squares.defjvp
+def _differentiate_hidden(primals, tangents):
+    value, gradient, squares = _gradient_and_squares(*primals)
+    return (value, squares), ((gradient * tangents[0]).sum(-1), jnp.zeros_like(squares))
+
+
+def _gradient_and_squares(hidden, *others):
+    shapes = (_a_number_a_step(hidden), hidden, jax.ShapeDtypeStruct((), hidden.dtype))
+    return tuple(library.call("range_squares", shapes, hidden, *others))
+
+
+def _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale):
+    _, pull = jax.vjp(lambda w, b: factored_twin.log_prob(hidden, w, b, target, start, stop), weights, bias)
+    return pull(scale)
+
+
+def _whole_numbers(*indices):
+    return [jnp.asarray(index, jnp.int32) for index in indices]
+
+
+def _a_number_a_step(hidden):
+    return jax.ShapeDtypeStruct(hidden.shape[:1], hidden.dtype)

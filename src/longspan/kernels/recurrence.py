@@ -76,9 +76,7 @@ def previous_product(first: State, hidden: Steps, resets: Resets, length: Length
     return library.call("recurrence_product", (hidden,), first, hidden, resets, scalar(length), weights)[0]
 
 
-def previous_outer(
-    first: State, hidden: Steps, resets: Resets, length: Length, drive_cotangent: Steps
-) -> Square:
+def previous_outer(first: State, hidden: Steps, resets: Resets, length: Length, drive_cotangent: Steps) -> Square:
     """The sum over steps of (k_t h_{t-1})^T c_t: the gradient of U, the transpose of `previous_product`."""
     if not library.fits(first, hidden, drive_cotangent):
         return outer(_previous(first, hidden, resets), drive_cotangent, length)

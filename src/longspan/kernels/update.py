@@ -25,6 +25,7 @@ def clip_nesterov(
     momentum_previous: Number,
     momentum_next: Number,
     threshold: Number,
+    other_squares: Number = 0.0,
 ) -> tuple[list[Array], list[Array], Float[Array, ""], Bool[Array, ""]]:
     """One update of all leaves: parameters, velocity, the norm before clipping, and whether it clipped.
 
@@ -36,8 +37,10 @@ def clip_nesterov(
         momentum_previous: mu of the previous step, which scales the old velocity.
         momentum_next: mu of this step, which looks ahead.
         threshold: the largest norm; infinity clips nothing.
+        other_squares: squared norm of gradients that the caller applies elsewhere, row by row; it belongs to the
+            one norm that decides about clipping.
     """
-    numbers = (learning_rate, momentum_previous, momentum_next, threshold)
+    numbers = (learning_rate, momentum_previous, momentum_next, threshold, other_squares)
     if not library.fits(*parameters, *velocity, *gradients):
         return _twin(parameters, velocity, gradients, *numbers)
     count = len(parameters)
@@ -57,8 +60,8 @@ def clip_nesterov(
     return list(results[:count]), list(results[count : 2 * count]), results[-2], results[-1]
 
 
-def _twin(parameters, velocity, gradients, learning_rate, momentum_previous, momentum_next, threshold):
-    norm = jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in gradients))
+def _twin(parameters, velocity, gradients, learning_rate, momentum_previous, momentum_next, threshold, other_squares):
+    norm = jnp.sqrt(sum((jnp.sum(jnp.square(gradient)) for gradient in gradients), other_squares))
     clipped = norm > threshold
     rate = learning_rate * jnp.where(clipped, threshold / norm, 1)
     ahead, stride = momentum_next * momentum_previous, (1 + momentum_next) * rate

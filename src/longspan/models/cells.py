@@ -4,18 +4,31 @@ The paper's cell is the leaky one (section 3.2); with leak zero it is the standa
 """
 
 from abc import abstractmethod
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from longspan.kernels.matmul import affine
 from longspan.kernels.recurrence import Activation
 from longspan.kernels.rows import sum_rows
 from longspan.models.parameters import Constant
-from longspan.models.recurrence import leaky_scan
+from longspan.models.recurrence import leaky_scan, leaky_trace
 
 ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
+
+
+class Trace(NamedTuple):
+    """The hidden vectors of a chunk, and the inner values that a careful optimizer keeps from changing at once.
+
+    `weights` says how much a change of each inner value counts.
+    """
+
+    hidden: Float[Array, "time lane hidden"]
+    inner: Float[Array, "time lane unit"]
+    weights: Float[Array, "time lane unit"]
 
 
 class Cell(eqx.Module):
@@ -52,6 +65,17 @@ class Cell(eqx.Module):
 
         return jax.lax.scan(jax.vmap(step_lane), state, (inputs, resets))
 
+    def trace(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+    ) -> Trace:
+        """`run` with its inner values, which are the hidden vectors themselves where a cell knows no better."""
+        _, hidden = self.run(state, inputs, resets, length)
+        return Trace(hidden, hidden, jnp.ones_like(hidden))
+
 
 class LeakyCell(Cell):
     r"""Leaky integration of a simple recurrent network.
@@ -86,10 +110,23 @@ class LeakyCell(Cell):
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
     def run(self, state, inputs, resets, length):
-        sparse = inputs.dtype in (jnp.uint8, jnp.int32)  # keys of a piano roll, or symbols
-        drive = sum_rows(self.input_weights, inputs, length, self.bias) if sparse else self.drive(inputs)
+        drive = self._drive_of_chunk(inputs, length)
         hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
         return hidden[-1], hidden
+
+    def trace(self, state, inputs, resets, length):
+        """The inner values are the pre-activations, weighted by the slope of the non-linearity.
+
+        Half the weighted square of a change is then, to second order, the matching loss of the units: for tanh and
+        sigmoid the cross-entropy between the units before and after.
+        """
+        drive = self._drive_of_chunk(inputs, length)
+        return Trace(*leaky_trace(self.activation, drive, state, self.recurrent, self.leak.value, resets, length))
+
+    def _drive_of_chunk(self, inputs, length):
+        if inputs.dtype in (jnp.uint8, jnp.int32):  # keys of a piano roll, or symbols
+            return sum_rows(self.input_weights, inputs, length, self.bias)
+        return affine(inputs.astype(self.bias.dtype), self.input_weights, self.bias, length)
 
 
 def draw_leaks(size: int, share: float, low: float, high: float, *, key: PRNGKeyArray) -> Float[Array, " size"]:

@@ -28,8 +28,10 @@ class Output(eqx.Module):
     exact: ClassVar[bool] = True
 
     @abstractmethod
-    def log_prob(self, hidden: Hidden, targets: Targets, length: Int[Array, ""]) -> Float[Array, "time lane"]:
-        """Log-likelihood of each step's target in nats: what is reported."""
+    def log_prob(
+        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], *, key: PRNGKeyArray
+    ) -> Float[Array, "time lane"]:
+        """Log-likelihood of each step's target in nats: what is reported; `key` serves those that estimate it."""
 
     @abstractmethod
     def loss(
@@ -59,8 +61,25 @@ class ExactOutput(Output):
         del key
         return self.loss_of(self.logits(hidden, targets, length), targets)
 
-    def log_prob(self, hidden, targets, length):
+    def log_prob(self, hidden, targets, length, *, key=None):
+        del key
         return -self.loss(hidden, targets, length)
+
+
+class EstimatedOutput(Output):
+    """An output whose likelihood can only be estimated: roughly for every step, well for a few."""
+
+    exact: ClassVar[bool] = False
+
+    @abstractmethod
+    def accurate_log_prob(
+        self,
+        hidden: Float[Array, "step hidden"],
+        targets: Shaped[Array, "step ..."],
+        *,
+        key: PRNGKeyArray,
+    ) -> Float[Array, " step"]:
+        """What `log_prob` estimates, at a cost that only some hundreds of steps can bear."""
 
 
 class Bernoulli(ExactOutput):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int
 
+from longspan.kernels import matmul
 from longspan.kernels import recurrence as passes
 from longspan.kernels.linear import linear_map
 
@@ -36,24 +37,75 @@ def leaky_scan(
 
 
 def _leaky_scan_tangent(activation, primals, tangents):
-    drive, first, recurrent, leak, resets, length = primals
-    drive_tangent, first_tangent, recurrent_tangent, *_ = tangents
-    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
-
-    change = _materialize(drive_tangent, drive)
-    if not isinstance(recurrent_tangent, SymbolicZero):
-        walked = (first, hidden, resets, length)
-        change = change + linear_map(_previous_product, _previous_outer, walked, (recurrent_tangent,))[0]
-    if isinstance(first_tangent, SymbolicZero):
-        return hidden, _push(recurrent, leak, gain, resets, length, change)
-    # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
-    gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
-    resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
-    change = jnp.concatenate([first_tangent[None], change])
-    return hidden, _push(recurrent, leak, gain, resets, length + 1, change)[1:]
+    hidden, gain = passes.forward(*primals, activation=activation)
+    return hidden, _hidden_change(primals, tangents, gain, _drive_change(primals, tangents, hidden))
 
 
 leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def leaky_trace(
+    activation: passes.Activation,
+    drive: Float[Array, "time lane hidden"],
+    first: Float[Array, "lane hidden"],
+    recurrent: Float[Array, "hidden hidden"],
+    leak: Float[Array, " hidden"],
+    resets: Bool[Array, "time lane"],
+    length: Int[Array, ""],
+) -> tuple[Float[Array, "time lane hidden"], Float[Array, "time lane hidden"], Float[Array, "time lane hidden"]]:
+    """`leaky_scan` with its inside: hidden states, pre-activations `z_t = h U + u_t` and the slopes `f'(z_t)`.
+
+    The slopes are numbers: no derivative flows through them.
+    """
+    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
+    return _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
+
+
+def _inside(drive, first, recurrent, leak, resets, length, hidden, gain):
+    recurred = passes.previous_product(first, hidden, resets, length, recurrent)
+    return hidden, recurred + drive, gain / (1 - leak)
+
+
+def _leaky_trace_tangent(activation, primals, tangents):
+    drive, first, recurrent, leak, resets, length = primals
+    hidden, gain = passes.forward(*primals, activation=activation)
+    change = _drive_change(primals, tangents, hidden)
+    hidden_change = _hidden_change(primals, tangents, gain, change)
+    before_change = previous_states(hidden_change, _materialize(tangents[1], first), resets)
+    inner_change = change + linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
+    value = _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
+    return value, (hidden_change, inner_change, jnp.zeros_like(gain))
+
+
+leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)
+
+
+def _drive_change(primals, tangents, hidden):
+    """How the pre-activations would change if the state before each step stayed what it is."""
+    drive, first, _, _, resets, length = primals
+    change = _materialize(tangents[0], drive)
+    if isinstance(tangents[2], SymbolicZero):
+        return change
+    walked = (first, hidden, resets, length)
+    return change + linear_map(_previous_product, _previous_outer, walked, (tangents[2],))[0]
+
+
+def _hidden_change(primals, tangents, gain, change):
+    _, _, recurrent, leak, resets, length = primals
+    if isinstance(tangents[1], SymbolicZero):
+        return _push(recurrent, leak, gain, resets, length, change)
+    # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
+    gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
+    resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
+    change = jnp.concatenate([tangents[1][None], change])
+    return _push(recurrent, leak, gain, resets, length + 1, change)[1:]
+
+
+def previous_states(hidden, first, resets):
+    """The state each step starts from: the one before it, zero where it was reset."""
+    before = jnp.concatenate([first[None], hidden[:-1]])
+    return jnp.where(resets[..., None], 0, before)
 
 
 def _push(recurrent, leak, gain, resets, length, change):
@@ -78,6 +130,16 @@ def _previous_product(residuals, operands):
 def _previous_outer(residuals, cotangents):
     first, hidden, resets, length = residuals
     return [passes.previous_outer(first, hidden, resets, length, cotangents[0])]
+
+
+def _follow(residuals, operands):
+    recurrent, length = residuals
+    return [matmul.product(operands[0], recurrent, length)]
+
+
+def _lead(residuals, cotangents):
+    recurrent, length = residuals
+    return [matmul.product_transposed(cotangents[0], recurrent, length)]
 
 
 def _materialize(tangent, primal):

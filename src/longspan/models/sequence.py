@@ -12,6 +12,7 @@ from longspan.models.factored import ClassFactored, class_starts
 from longspan.models.nade import Nade
 from longspan.models.outputs import Bernoulli, Output, Softmax
 from longspan.models.parameters import Constant
+from longspan.models.rbm import Rbm
 
 RAREST = 1e-7
 """Rate an output starts out with for a symbol that training never shows."""
@@ -76,4 +77,6 @@ def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], 
     log_odds = jnp.asarray(np.log(rates / (1 - rates)), jnp.float32)
     if config.output == "nade":
         return Nade.initial(size, config.nade_size, log_odds, scale, key=key)
+    if config.output == "rbm":
+        return Rbm.initial(size, config.rbm_size, log_odds, scale, config.cd_steps, key=key)
     return Bernoulli.initial(size, log_odds, scale, key=key)

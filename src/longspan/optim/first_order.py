@@ -6,27 +6,17 @@ updates would dominate; inside a block nothing does.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from longspan.kernels.update import clip_nesterov
+from longspan.optim.interface import Carry, Info, Params
 from longspan.optim.nesterov import Schedule, as_schedule
 
-Params = TypeVar("Params")
-Carry = TypeVar("Carry")
 Loss = Callable[[Params, Carry, Any, Any], tuple[Float[Array, ""], tuple[Carry, Any]]]
-
-
-class Info(NamedTuple):
-    """What an observer wants to know of each update of a block."""
-
-    loss: Float[Array, " chunk"]
-    norm: Float[Array, " chunk"]
-    clipped: Bool[Array, " chunk"]
-    observed: PyTree
 
 
 class FirstOrderState(NamedTuple):
@@ -84,7 +74,7 @@ class FirstOrder:
         count: int,
         context: PyTree,
     ) -> tuple[Params, FirstOrderState, Carry, Info]:
-        """One update for each of the first `count` chunks; entries of `Info` beyond `count` are zero.
+        """One update for each of the first `count` chunks; what `Info` holds beyond them is zero.
 
         `params` and `state` are consumed.
         """
@@ -95,31 +85,34 @@ class FirstOrder:
 
         def update(params, state, carry, chunk):
             (loss, (carry, observed)), gradient = value_and_gradient(params, carry, chunk, context)
-            params, state, norm, clipped = self._step(params, state, gradient)
-            return (params, state, carry), Info(loss, norm, clipped, observed)
+            params, state, figures = self._step(params, state, gradient)
+            return (params, state, carry), (observed, {"objective": loss, **figures})
 
         def body(index, loop):
-            (params, state, carry), infos = loop
-            running, info = update(params, state, carry, jax.tree.map(lambda leaf: leaf[index], chunks))
-            return running, jax.tree.map(lambda seen, one: seen.at[index].set(one), infos, info)
+            (params, state, carry), seen = loop
+            running, one = update(params, state, carry, jax.tree.map(lambda leaf: leaf[index], chunks))
+            return running, jax.tree.map(lambda all_, one: all_.at[index].set(one), seen, one)
 
         first = jax.tree.map(lambda leaf: leaf[0], chunks)
         _, shapes = jax.eval_shape(update, params, state, carry, first)
         block = jax.tree.leaves(chunks)[0].shape[0]
-        infos = jax.tree.map(lambda leaf: jnp.zeros((block, *leaf.shape), leaf.dtype), shapes)
-        running, infos = jax.lax.fori_loop(0, count, body, ((params, state, carry), infos))
-        return *running, infos
+        nothing = jax.tree.map(lambda leaf: jnp.zeros((block, *leaf.shape), leaf.dtype), shapes)
+        running, seen = jax.lax.fori_loop(0, count, body, ((params, state, carry), nothing))
+        observed, figures = seen
+        return *running, Info(observed, figures, count)
 
     def _step(self, params, state, gradient):
+        learning_rate = self.learning_rate(state.step) * state.scale
         leaves, structure = jax.tree.flatten(params)
         leaves, velocity, norm, clipped = clip_nesterov(
             leaves,
             jax.tree.leaves(state.velocity),
             jax.tree.leaves(gradient),
-            learning_rate=self.learning_rate(state.step) * state.scale,
+            learning_rate=learning_rate,
             momentum_previous=self.momentum(state.step),
             momentum_next=self.momentum(state.step + 1),
             threshold=self.threshold,
         )
         state = FirstOrderState(state.step + 1, structure.unflatten(velocity), state.scale)
-        return structure.unflatten(leaves), state, norm, clipped
+        figures = {"gradient_norm": norm, "clipped": clipped, "learning_rate": jnp.asarray(learning_rate)}
+        return structure.unflatten(leaves), state, figures

@@ -89,9 +89,7 @@ def linearise(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Cu
 
 def _product(tangent, loss_curvature, metric, vector, structural_weight):
     outputs_change, structural_change = tangent(vector)
-    pulled = jax.tree.map(
-        lambda weight, change: structural_weight * weight * change, metric, structural_change
-    )
+    pulled = jax.tree.map(lambda weight, change: structural_weight * weight * change, metric, structural_change)
     (product,) = jax.linear_transpose(tangent, vector)((loss_curvature(outputs_change), pulled))
     return product
 

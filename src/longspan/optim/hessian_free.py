@@ -116,9 +116,7 @@ class HessianFree:
         self._squared_gradients = jax.jit(squared_gradients)
 
         def over_slices(function):
-            return jax.jit(
-                lambda params, batch: mean_over_slices(partial(function, params), batch, size, batch_axis)
-            )
+            return jax.jit(lambda params, batch: mean_over_slices(partial(function, params), batch, size, batch_axis))
 
         self._value = over_slices(value)
         self._value_and_gradient = over_slices(jax.value_and_grad(value))

@@ -40,9 +40,7 @@ def mean_squared_gradients(
     return mean_over_slices(mean_of_squares, batch, at_a_time, batch_axis)
 
 
-def inverse_preconditioner(
-    squares: PyTree, damping: float | Float[Array, ""], exponent: float = 0.75
-) -> PyTree:
+def inverse_preconditioner(squares: PyTree, damping: float | Float[Array, ""], exponent: float = 0.75) -> PyTree:
     """`(squares + damping)^-exponent`: what conjugate gradient multiplies the residual with.
 
     The exponent below one makes up for the off-diagonal elements that a diagonal ignores.

@@ -20,8 +20,13 @@ BatchAxis = Any
 
 def leaf_axes(batch: PyTree, batch_axis: BatchAxis) -> list[int | None]:
     """The example axis of every leaf of the batch, in the order of `jax.tree.leaves`."""
-    axes = jax.tree.broadcast(batch_axis, batch, is_leaf=lambda node: node is None)
-    return jax.tree.leaves(axes, is_leaf=lambda node: node is None)
+    axes: list[int | None] = []
+
+    def give(axis, part):
+        axes.extend([axis] * len(jax.tree.leaves(part)))
+
+    jax.tree.map(give, batch_axis, batch, is_leaf=lambda node: node is None)
+    return axes
 
 
 def count_examples(batch: PyTree, batch_axis: BatchAxis) -> int:
@@ -31,8 +36,7 @@ def count_examples(batch: PyTree, batch_axis: BatchAxis) -> int:
     sizes = {leaf.shape[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
     if len(sizes) != 1:
         raise InputError(
-            "every array of a batch must hold the same number of examples along its batch axis: "
-            f"got {sorted(sizes)}"
+            f"every array of a batch must hold the same number of examples along its batch axis: got {sorted(sizes)}"
         )
     return sizes.pop()
 

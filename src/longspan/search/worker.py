@@ -21,7 +21,7 @@ from longspan.search.pruning import Pruned, pruning_epoch, reference_curves
 from longspan.search.slots import REFERENCE_SLOTS, Outcome
 from longspan.search.storage import patiently
 from longspan.search.study import Study
-from longspan.training.loop import train
+from longspan.training.loop import Listener, train
 from longspan.training.runs import DataRecord, Run
 from longspan.training.timing import seconds_trained
 
@@ -105,7 +105,7 @@ def run_slot(
     return _outcome(run, trained.status, trained.reason)
 
 
-class _Reporter:
+class _Reporter(Listener):
     """Tells the study every validation score, and stops a slot that fell behind."""
 
     def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]]):

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -21,22 +21,25 @@ from longspan.data.text import TextData
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parameters import split_constants, to_named
 from longspan.models.sequence import SequenceModel
-from longspan.optim.first_order import FirstOrder, Info
+from longspan.optim.conjugate_gradient import Interrupted
+from longspan.optim.interface import BlockOptimizer, Info
 from longspan.training import checkpoints
 from longspan.training.objective import Context
+from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
 from longspan.training.schedule import Decision, decide
-from longspan.training.setup import clip_threshold, first_carry, initial_model, make_optimizer
+from longspan.training.setup import ADVICE, clip_threshold, first_carry, initial_model, make_optimizer
 from longspan.training.source import ChunkSource, base_rates
 from longspan.training.state import Progress, TrainingState
-
-ADVICE = "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)"
 
 LAST_EPOCH = "reached {} epochs"
 
 
-class Listener(Protocol):
-    """Whoever shows a run to a person."""
+class Listener:
+    """Whoever watches a run; each of these may be left as it is."""
+
+    def on_pretraining(self, what: str) -> None:
+        """A pass of a pretraining is done."""
 
     def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None:
         """A block of `count` chunks is done, of an epoch of `total`."""
@@ -72,22 +75,28 @@ def train(
         run: the folder; its config decides everything.
         data: the data set the config names.
         listeners: told of every block and every epoch.
-        interrupted: asked after every block whether to save and stop.
+        interrupted: asked after every block, and within long updates, whether to save and stop.
         checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
     """
     config = run.config
     model = initial_model(config, run.data, base_rates(data))
+    source = ChunkSource(config, data)
+    run.set_status("running")
+    if not run.has_checkpoint:
+        try:
+            model = _pretrained(run, model, source, listeners, interrupted)
+        except Interrupted:
+            run.set_status("interrupted", "asked to stop")
+            return Outcome("interrupted", "asked to stop", model)
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
-    source = ChunkSource(config, data)
     valid = SplitEvaluator(data, "valid")
-    state, optimizer = _fresh_or_resumed(run, model, params, source, context)
+    state, optimizer = _fresh_or_resumed(run, model, params, source, context, interrupted)
 
     def outcome(status: Literal["done", "interrupted", "diverged"], reason: str) -> Outcome:
         run.set_status(status, reason)
         return Outcome(status, reason, eqx.combine(state.best, constants))
 
-    run.set_status("running")
     began = saved = time.monotonic()
     try:
         while state.progress.stop is None:
@@ -98,13 +107,12 @@ def train(
                 state.params, state.optimizer, state.carry, info = optimizer.advance(
                     state.params, state.optimizer, state.carry, block, count, context
                 )
-                _refuse_non_finite(info, count, state.progress)
+                _refuse_non_finite(info, state.progress)
                 state.progress = state.progress.after(info, block, count)
                 for listener in listeners:
                     listener.on_block(state.progress, info, count, total)
                 if interrupted():
-                    _save(run, state)
-                    return outcome("interrupted", "asked to stop")
+                    raise Interrupted
                 if time.monotonic() - saved > checkpoint_seconds:
                     _save(run, state)
                     saved = time.monotonic()
@@ -116,14 +124,22 @@ def train(
             run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
             for listener in listeners:
                 listener.on_epoch(record, saved - began)
+    except Interrupted:  # an update that was not finished has changed nothing
+        _save(run, state)
+        return outcome("interrupted", "asked to stop")
     except Diverged as error:
-        return outcome("diverged", str(error))
+        return outcome("diverged", f"{error}; {ADVICE[config.optimizer]}")
     return outcome("done", state.progress.stop)
 
 
 def _fresh_or_resumed(
-    run: Run, model: SequenceModel, params: SequenceModel, source: ChunkSource, context: Context
-) -> tuple[TrainingState, FirstOrder]:
+    run: Run,
+    model: SequenceModel,
+    params: SequenceModel,
+    source: ChunkSource,
+    context: Context,
+    interrupted: Callable[[], bool],
+) -> tuple[TrainingState, BlockOptimizer]:
     carry = first_carry(model, run.config)
     newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
     if newest is None:
@@ -132,10 +148,12 @@ def _fresh_or_resumed(
         progress = newest.progress
         checkpoints.discard_newer(run.path / "checkpoints", progress.step)
     run.truncate_metrics(progress.metrics_size)
-    optimizer = make_optimizer(run.config, progress.threshold)
+    optimizer = make_optimizer(run.config, progress.threshold, interrupted)
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
-    if newest is not None:
+    if newest is None:
+        _save(run, state)  # so that resuming never repeats a pretraining
+    else:
         state = state.with_arrays(newest.arrays)
     if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
         # A run that ended at its last epoch and has since been allowed more goes on.
@@ -143,21 +161,37 @@ def _fresh_or_resumed(
     return state, optimizer
 
 
-def _finish_epoch(run: Run, state: TrainingState, optimizer: FirstOrder, score: float, constants) -> dict:
+def _pretrained(
+    run: Run,
+    model: SequenceModel,
+    source: ChunkSource,
+    listeners: Sequence[Listener],
+    interrupted: Callable[[], bool],
+) -> SequenceModel:
+    def on_epoch(what: str) -> None:
+        for listener in listeners:
+            listener.on_pretraining(what)
+        if interrupted():
+            raise Interrupted
+
+    return pretrain(run.config, model, source.content, source, on_epoch)
+
+
+def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, score: float, constants) -> dict:
     """Judge the epoch, keep or restore weights, and write what it came to."""
-    progress, config = state.progress, run.config
+    progress, config, exact = state.progress, run.config, state.params.output.exact
     if not math.isfinite(score):
-        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}; {ADVICE}")
+        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
     record = {
         "epoch": progress.epoch + 1,
         "step": progress.step,
-        "train_log_likelihood": -progress.loss_sum / progress.steps_sum,
+        # What an output without an exact likelihood descends is something else than its likelihood.
+        "train_log_likelihood": progress.train_log_likelihood if exact else None,
         "valid_log_likelihood": score,
+        "exact": exact,
         "best": decision.is_best,
-        "gradient_norm": progress.norm_sum / progress.position,
-        "clipped": progress.clipped / progress.position,
-        "learning_rate": config.learning_rate * progress.schedule.scale,
+        **progress.figures(),
     }
     _carry_out(decision, state, optimizer)
     if decision.is_best:
@@ -176,7 +210,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: FirstOrder, score: 
     return record
 
 
-def _carry_out(decision: Decision, state: TrainingState, optimizer: FirstOrder) -> None:
+def _carry_out(decision: Decision, state: TrainingState, optimizer: BlockOptimizer) -> None:
     if decision.is_best:
         state.best = jax.tree.map(jnp.copy, state.params)
     state.optimizer = optimizer.rescaled(state.optimizer, decision.schedule.scale)
@@ -185,14 +219,13 @@ def _carry_out(decision: Decision, state: TrainingState, optimizer: FirstOrder) 
         state.optimizer = optimizer.restarted(state.optimizer)
 
 
-def _refuse_non_finite(info: Info, count: int, progress: Progress) -> None:
-    finite = np.isfinite(info.loss[:count]) & np.isfinite(info.norm[:count])
+def _refuse_non_finite(info: Info, progress: Progress) -> None:
+    figures = {name: np.asarray(values, float) for name, values in info.of_updates().items()}
+    finite = np.all([np.isfinite(values) for values in figures.values()], axis=0)
     if not finite.all():
         first = int(np.argmin(finite))
-        raise Diverged(
-            f"update {progress.step + first + 1} (epoch {progress.epoch + 1}): loss {float(info.loss[first]):g}, "
-            f"gradient norm {float(info.norm[first]):g}; {ADVICE}"
-        )
+        said = ", ".join(f"{name.replace('_', ' ')} {values[first]:g}" for name, values in figures.items())
+        raise Diverged(f"update {progress.step + first + 1} (epoch {progress.epoch + 1}): {said}")
 
 
 def _save(run: Run, state: TrainingState) -> None:

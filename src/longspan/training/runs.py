@@ -137,6 +137,11 @@ class Run:
         file = self.path / "status.json"
         return msgspec.json.decode(file.read_bytes())["status"] if file.exists() else "running"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to resume from."""
+        return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+
     def set_status(self, status: Status, reason: str = "") -> None:
         write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
 

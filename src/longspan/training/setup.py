@@ -1,6 +1,7 @@
 """What a config and a data set turn into before the first update: a model, an optimizer, a clip threshold."""
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,19 @@ from longspan.config import TrainConfig
 from longspan.models.parameters import from_named
 from longspan.models.sequence import SequenceModel, build
 from longspan.optim.first_order import FirstOrder
+from longspan.optim.interface import BlockOptimizer
 from longspan.optim.nesterov import inverse_decay, ramp
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.runs import DataRecord, Run
+from longspan.training.second_order import SecondOrder
 from longspan.training.source import ChunkSource
 from longspan.training.state import total
+
+ADVICE = {
+    "sgd": "lower --learning-rate, clip harder (--clip 1) or start smaller (--recurrent-scale 0.5)",
+    "hf": "damp more (--initial-damping 10) or start smaller (--recurrent-scale 0.5)",
+}
+"""What to try after a run diverged, by optimizer."""
 
 
 def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> SequenceModel:
@@ -33,8 +42,12 @@ def first_carry(model: SequenceModel, config: TrainConfig) -> Carry:
     return Carry(model.start(config.lanes), jnp.zeros((), jnp.int32))
 
 
-def make_optimizer(config: TrainConfig, threshold: float | None) -> FirstOrder:
-    """The first-order optimizer a config describes."""
+def make_optimizer(
+    config: TrainConfig, threshold: float | None, should_stop: Callable[[], bool] = lambda: False
+) -> BlockOptimizer:
+    """The optimizer a config describes; one whose updates take long asks `should_stop` and raises `Interrupted`."""
+    if config.optimizer == "hf":
+        return SecondOrder.of(config, should_stop)
     rate = config.learning_rate
     if config.learning_rate_schedule == "inverse":
         rate = inverse_decay(config.learning_rate, config.decay_steps)
@@ -63,5 +76,5 @@ def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, conte
     for position in range(0, len(chunks.lengths), source.config.block):
         block, count = source.block(chunks, position)
         params, state, carry, info = observer.advance(params, state, carry, block, count, context)
-        norms += total(info.norm[:count])
+        norms += total(info.of_updates()["gradient_norm"])
     return norms / len(chunks.lengths)

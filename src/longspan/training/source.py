@@ -26,8 +26,9 @@ class ChunkSource:
 
     def block(self, chunks: Chunks, position: int) -> tuple[Chunks, int]:
         """A full block from `position` on and how many of its chunks count; the rest is filler of the same shape."""
-        count = min(self.config.block, len(chunks.lengths) - position)
-        index = np.resize(np.arange(position, position + count), self.config.block)
+        size = min(self.config.block, len(chunks.lengths))
+        count = min(size, len(chunks.lengths) - position)
+        index = np.resize(np.arange(position, position + count), size)
         return Chunks(*(leaf[index] for leaf in chunks)), count
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from jaxtyping import PyTree
 
 from longspan.data.sequences import Chunks
 from longspan.models.parameters import from_named, to_named
 from longspan.models.sequence import SequenceModel
-from longspan.optim.first_order import FirstOrderState, Info
+from longspan.optim.interface import Info
 from longspan.training.objective import Carry
 from longspan.training.schedule import Schedule
 
@@ -23,25 +24,38 @@ class Progress(msgspec.Struct, frozen=True):
     position: int = 0
     """Chunks done in this epoch."""
     step: int = 0
+    """Updates made since the run began."""
+    updates: int = 0
+    """Updates made in this epoch."""
+    figure_sums: dict[str, float] = {}
+    """What the optimizer reported of each update of this epoch, summed."""
     loss_sum: float = 0.0
     steps_sum: int = 0
-    norm_sum: float = 0.0
-    clipped: int = 0
     schedule: Schedule = Schedule()
     metrics_size: int = 0
     stop: str | None = None
 
     def after(self, info: Info, chunks: Chunks, count: int) -> "Progress":
         """Progress after a block of `count` chunks."""
+        figures = info.of_updates()
         return msgspec.structs.replace(
             self,
             position=self.position + count,
-            step=self.step + count,
+            step=self.step + int(info.updates),
+            updates=self.updates + int(info.updates),
+            figure_sums={name: self.figure_sums.get(name, 0.0) + total(figures[name]) for name in figures},
             loss_sum=self.loss_sum + total(info.observed[:count]),
             steps_sum=self.steps_sum + int(chunks.mask[:count].sum()),
-            norm_sum=self.norm_sum + total(info.norm[:count]),
-            clipped=self.clipped + int(info.clipped[:count].sum()),
         )
+
+    @property
+    def train_log_likelihood(self) -> float:
+        """Mean over the steps of this epoch, each at the weights of its time."""
+        return -self.loss_sum / self.steps_sum
+
+    def figures(self) -> dict[str, float]:
+        """What the optimizer reported, as means over the updates of this epoch, in the digits single precision has."""
+        return {name: float(f"{value / self.updates:.7g}") for name, value in self.figure_sums.items()}
 
 
 @dataclass
@@ -49,7 +63,7 @@ class TrainingState:
     """All that decides what happens next."""
 
     params: SequenceModel
-    optimizer: FirstOrderState
+    optimizer: PyTree
     carry: Carry
     best: SequenceModel
     progress: Progress

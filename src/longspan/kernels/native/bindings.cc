@@ -1,6 +1,7 @@
 // XLA operations over the kernels: each handler takes shapes from its buffers, flushes denormals and calls one
 // kernel. The Python side checks that shapes agree before an operation is traced; here they are only read.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels.h"
 #include "simd.h"
@@ -177,7 +178,78 @@ ffi::Error run_nade_adjoint(Floats hidden_bias, Floats weights, Floats readout, 
   return ffi::Error::Success();
 }
 
-// Operands: the step's four numbers, then all parameters, all velocities, all gradients. Results: new parameters,
+using Indices = ffi::Buffer<ffi::S32>;
+
+Ranges describe(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop) {
+  return {hidden.dimensions()[0], weights.dimensions()[0], hidden.dimensions()[1],
+          hidden.typed_data(),    weights.typed_data(),    bias.typed_data(),
+          target.typed_data(),    start.typed_data(),      stop.typed_data()};
+}
+
+ffi::Error run_range_log_prob(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                              FloatsOut log_prob) {
+  const FlushDenormals guard;
+  range_log_prob(describe(hidden, weights, bias, target, start, stop), log_prob->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                              FloatsOut log_prob, FloatsOut gradient) {
+  const FlushDenormals guard;
+  range_gradient(describe(hidden, weights, bias, target, start, stop), nullptr, log_prob->typed_data(),
+                 gradient->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_squares(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares) {
+  const FlushDenormals guard;
+  squares->typed_data()[0] = static_cast<float>(
+      range_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), log_prob->typed_data(),
+                     gradient->typed_data()));
+  return ffi::Error::Success();
+}
+
+ffi::Error run_range_tangent(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats weights_tangent, Floats bias_tangent, FloatsOut log_prob) {
+  const FlushDenormals guard;
+  range_tangent(describe(hidden, weights, bias, target, start, stop), weights_tangent.typed_data(),
+                bias_tangent.typed_data(), log_prob->typed_data());
+  return ffi::Error::Success();
+}
+
+// The gradient alone, or added to weights and bias in place.
+template <bool in_place>
+ffi::Error run_range_add_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
+                                  Indices stop, Floats scale, FloatsOut new_weights, FloatsOut new_bias) {
+  const FlushDenormals guard;
+  if (!in_place) {
+    std::memset(new_weights->typed_data(), 0, new_weights->size_bytes());
+    std::memset(new_bias->typed_data(), 0, new_bias->size_bytes());
+  }
+  range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(),
+                     new_weights->typed_data(), new_bias->typed_data());
+  return ffi::Error::Success();
+}
+
+SelectedRows describe(Floats parts, Indices index, long rows) {
+  return {parts.dimensions()[0], rows, parts.dimensions()[1], index.typed_data(), parts.typed_data()};
+}
+
+ffi::Error run_selected_squares(Floats parts, Indices index, FloatsOut squares) {
+  const FlushDenormals guard;
+  squares->typed_data()[0] = static_cast<float>(selected_squares(describe(parts, index, 0)));
+  return ffi::Error::Success();
+}
+
+ffi::Error run_add_selected(Floats matrix, Floats parts, Indices index, ffi::BufferR0<ffi::F32> scale,
+                            FloatsOut result) {
+  const FlushDenormals guard;
+  add_selected(describe(parts, index, matrix.dimensions()[0]), scale.typed_data()[0], result->typed_data());
+  return ffi::Error::Success();
+}
+
+// Operands: the step's five numbers, then all parameters, all velocities, all gradients. Results: new parameters,
 // new velocities, norm, clipped.
 ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const FlushDenormals guard;
@@ -191,7 +263,7 @@ ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets res
                       operand(1 + count + i).typed_data(), operand(1 + 2 * count + i).typed_data(), result(i),
                       result(count + i)});
   }
-  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3]});
+  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3], step[4]});
   result(2 * count)[0] = clipping.norm;
   results.get<Flags>(2 * count + 1).value()->typed_data()[0] = clipping.clipped;
   return ffi::Error::Success();
@@ -227,6 +299,15 @@ LONGSPAN_OPERATION(longspan_softmax_loss_gradient, run_loss_gradient<ffi::S32, s
 LONGSPAN_OPERATION(longspan_nade_logits, run_nade_logits);
 LONGSPAN_OPERATION(longspan_nade_tangent, run_nade_tangent);
 LONGSPAN_OPERATION(longspan_nade_adjoint, run_nade_adjoint);
+
+LONGSPAN_OPERATION(longspan_range_log_prob, run_range_log_prob);
+LONGSPAN_OPERATION(longspan_range_gradient, run_range_gradient);
+LONGSPAN_OPERATION(longspan_range_squares, run_range_squares);
+LONGSPAN_OPERATION(longspan_range_tangent, run_range_tangent);
+LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_add_gradient<false>);
+LONGSPAN_OPERATION(longspan_range_descend, run_range_add_gradient<true>);
+LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
+LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
 
 LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
                          ffi::Ffi::Bind().RemainingArgs().RemainingRets());

@@ -74,6 +74,31 @@ void nade_tangent(const Nade&, const NadeParameters&, const uint8_t* targets, co
 void nade_adjoint(const Nade&, const NadeParameters&, const uint8_t* targets, const float* cotangent,
                   const NadeCotangents&);
 
+// Steps, each normalised over the rows [start, stop) of one matrix; ranges that overlap must be equal.
+struct Ranges {
+  long steps, rows, units;
+  const float *hidden, *weights, *bias;  // [steps, units], [rows, units], [rows]
+  const int32_t *target, *start, *stop;  // [steps]
+};
+
+// log_prob of the target; its gradient with respect to each step's hidden vector; and, where `scale_or_null` gives
+// weights of the steps, the squared norm of the gradient of their weighted sum with respect to weights and bias.
+void range_log_prob(const Ranges&, float* log_prob);
+double range_gradient(const Ranges&, const float* scale_or_null, float* log_prob, float* hidden_gradient);
+// Adds that gradient to `weights` and `bias`, which may be those of the ranges.
+void range_add_gradient(const Ranges&, const float* scale, float* weights, float* bias);
+void range_tangent(const Ranges&, const float* weights_tangent, const float* bias_tangent, float* log_prob);
+
+// A gradient of a matrix of which few rows were read: row index[s] has the part rows[s].
+struct SelectedRows {
+  long count, rows, columns;
+  const int32_t* index;
+  const float* parts;  // [count, columns]
+};
+
+double selected_squares(const SelectedRows&);  // of the norm, parts of one row added up first
+void add_selected(const SelectedRows&, float scale, float* matrix);
+
 struct Leaf {
   long size;
   const float *parameter, *velocity, *gradient;
@@ -81,6 +106,7 @@ struct Leaf {
 };
 struct NesterovStep {
   float learning_rate, momentum_previous, momentum_next, threshold;
+  float other_squares;  // what gradients applied elsewhere add to the square of the norm
 };
 struct Clipping {
   float norm;  // before clipping

@@ -2,6 +2,8 @@
 // a row of counts, nearly all zero (the keys that are down), or one index (a symbol).
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "bytes.h"
 #include "kernels.h"
@@ -86,6 +88,37 @@ void add_to_rows(const Rows& r, const Input* inputs, const float* y, float* weig
     }
   });
   sum_of_rows(r.rows, r.outputs, y, bias);
+}
+
+double selected_squares(const SelectedRows& s) {
+  Scratch scratch;
+  float* sum = scratch.take(s.columns);
+  std::vector<int32_t> order(s.count);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return s.index[a] < s.index[b]; });
+  double total = 0.0;
+  for (long i = 0; i < s.count;) {
+    const int32_t row = s.index[order[i]];
+    std::memset(sum, 0, s.columns * sizeof(float));
+    for (; i < s.count && s.index[order[i]] == row; ++i) {
+      const float* part = s.parts + order[i] * s.columns;
+      for_each_vector(s.columns, [&](long j, auto load, auto store) { store(sum + j, load(sum + j) + load(part + j)); });
+    }
+    Vector squares{};
+    for_each_vector(s.columns, [&](long j, auto load, auto) { squares += load(sum + j) * load(sum + j); });
+    total += longspan::sum(squares);
+  }
+  return total;
+}
+
+void add_selected(const SelectedRows& s, float scale, float* matrix) {
+  for (long i = 0; i < s.count; ++i) {
+    float* row = matrix + std::clamp<long>(s.index[i], 0, s.rows - 1) * s.columns;
+    const float* part = s.parts + i * s.columns;
+    for_each_vector(s.columns, [&](long j, auto load, auto store) {
+      store(row + j, load(row + j) + scale * load(part + j));
+    });
+  }
 }
 
 template void sum_rows(const Rows&, const uint8_t*, const float*, const float*, float*);

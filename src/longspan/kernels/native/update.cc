@@ -44,7 +44,7 @@ float sum_of_squares(const float* values, long count) {
 }
 
 // One number whatever the number of threads: block by block in float, over blocks in double and in order.
-float norm_of(const std::vector<Block>& blocks, long parts) {
+float norm_of(const std::vector<Block>& blocks, long parts, double other_squares) {
   std::vector<float> squares(blocks.size());
   in_parallel(parts, [&](long part) {
     const Range some = part_of(blocks.size(), parts, part);
@@ -52,7 +52,7 @@ float norm_of(const std::vector<Block>& blocks, long parts) {
       squares[b] = sum_of_squares(blocks[b].leaf->gradient + blocks[b].range.begin, blocks[b].range.size());
     }
   });
-  return static_cast<float>(std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)));
+  return static_cast<float>(std::sqrt(std::accumulate(squares.begin(), squares.end(), other_squares)));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ float norm_of(const std::vector<Block>& blocks, long parts) {
 Clipping clip_nesterov(const std::vector<Leaf>& leaves, const NesterovStep& step) {
   const std::vector<Block> blocks = blocks_of(leaves);
   const long parts = parts_for(2 * kBlock * blocks.size());
-  const float norm = norm_of(blocks, parts);
+  const float norm = norm_of(blocks, parts, step.other_squares);
   const bool clipped = norm > step.threshold;
   const float rate = step.learning_rate * (clipped ? step.threshold / norm : 1.0f);
   const float decay = step.momentum_previous, ahead = step.momentum_next * step.momentum_previous;

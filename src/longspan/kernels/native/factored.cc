@@ -1,0 +1,284 @@
+// The softmax within a class: each step is normalised over a contiguous range of the rows of one large matrix. Steps
+// that share a range are taken together, so that its rows, which come from far away, are read once for all of them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "gemm.h"
+#include "kernels.h"
+#include "threads.h"
+
+namespace longspan {
+namespace {
+
+constexpr int kRows = kWidth / 2;      // of the matrix in a tile of logits, against two steps: one vector of results
+constexpr long kRowsNearby = 32;       // rows that stay in the first-level cache while all steps pass over them
+constexpr int kSteps = 3;              // steps in a tile of hidden gradients
+constexpr long kStepsForGram = 32;     // up to so many steps a norm comes cheaper from inner products
+
+// Steps with the same range, and what they share while a kernel works on them.
+class Group {
+ public:
+  Group(Scratch& scratch, const Ranges& r, const std::vector<int32_t>& members)
+      : r_(r), members_(members), first_(r.start[members[0]]), rows_(r.stop[members[0]] - first_),
+        row_(round_up(rows_, kWidth)), values_(scratch.take(size() * row_)) {}
+
+  long size() const { return members_.size(); }
+  long rows() const { return rows_; }
+  long first() const { return first_; }
+  int32_t member(long s) const { return members_[s]; }
+  const float* hidden(long s) const { return r_.hidden + members_[s] * r_.units; }
+  const float* weights(long row) const { return r_.weights + (first_ + row) * r_.units; }
+  float* values(long s) const { return values_ + s * row_; }
+
+  // The logits of all steps, in place of `values`.
+  void find_logits() {
+    for (long near = 0; near < rows_; near += kRowsNearby) {
+      const long end = std::min(near + kRowsNearby, rows_);
+      for (long s = 0; s + 1 < size(); s += 2) {
+        for (long i = near; i < end; i += kRows) dots<2>(i, s);
+      }
+      if (size() % 2) {
+        for (long i = near; i < end; i += kWidth) dots<1>(i, size() - 1);
+      }
+    }
+  }
+
+  // From logits to their gradient of log p, which is [row = target] - p; returns log p.
+  float find_gradient(long s) {
+    float* value = values(s);
+    const long target = r_.target[members_[s]] - first_;
+    const bool hit = target >= 0 && target < rows_;
+    float highest = -INFINITY;
+    for (long i = 0; i < rows_; ++i) {
+      value[i] += r_.bias[first_ + i];
+      highest = value[i] > highest ? value[i] : highest;
+    }
+    const float picked = hit ? value[target] : 0.0f;
+    Vector total{};
+    for_each_vector(rows_, [&](long i, auto load, auto store) {
+      const Vector term = decay(load(value + i) - highest);
+      total += rows_ - i >= kWidth ? term : first_lanes_of(term, rows_ - i);
+      store(value + i, term);
+    });
+    const float normalizer = sum(total);
+    for_each_vector(rows_, [&](long i, auto load, auto store) { store(value + i, load(value + i) / -normalizer); });
+    if (hit) value[target] += 1.0f;
+    return picked - (highest + std::log(normalizer));
+  }
+
+  // result[s] = sum over rows of value[s, row] weights[row], for some of the steps.
+  void weigh_rows(float* result) {
+    long s = 0;
+    for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(s, result);
+    for (; s < size(); ++s) weigh_rows<1>(s, result);
+  }
+
+  // weights[row] += sum over steps of scale[s] value[s, row] hidden[s], and the same for the bias, both from the
+  // first row of the range on.
+  void add_outer(const float* scale, float* weights, float* bias) {
+    for (long s = 0; s < size(); ++s) {
+      const float factor = scale[members_[s]];
+      for_each_vector(rows_, [&](long i, auto load, auto store) {
+        const Vector change = factor * load(values(s) + i);
+        store(values(s) + i, change);
+        store(bias + i, load(bias + i) + change);
+      });
+    }
+    long i = 0;
+    for (; i + 4 <= rows_; i += 4) add_outer_rows<4>(i, weights);
+    for (; i < rows_; ++i) add_outer_rows<1>(i, weights);
+  }
+
+  // The squared norm of what add_outer would add.
+  double squares(const float* scale) {
+    double total = 0.0;
+    if (size() <= kStepsForGram) {
+      for (long s = 0; s < size(); ++s) {
+        for (long t = 0; t <= s; ++t) {
+          const double twice = (s == t ? 1.0 : 2.0) * scale[members_[s]] * scale[members_[t]];
+          total += twice * dot(values(s), values(t), rows_) * (1.0 + dot(hidden(s), hidden(t), r_.units));
+        }
+      }
+      return total;
+    }
+    std::vector<float> weights(rows_ * r_.units), bias(rows_);
+    add_outer(scale, weights.data(), bias.data());
+    return dot(weights.data(), weights.data(), weights.size()) + dot(bias.data(), bias.data(), bias.size());
+  }
+
+ private:
+  template <int steps>
+  void dots(long i, long s) {
+    constexpr int rows = steps == 2 ? kRows : kWidth;
+    const float* row[rows];
+    for (int k = 0; k < rows; ++k) row[k] = weights(std::min(i + k, rows_ - 1));  // past the end: into the padding
+    Vector results[kWidth];
+#pragma GCC unroll 16
+    for (int k = 0; k < kWidth; ++k) results[k] = Vector{};
+    for_each_vector(r_.units, [&](long j, auto load, auto) {
+      Vector state[steps];
+      for (int k = 0; k < steps; ++k) state[k] = load(hidden(s + k) + j);
+#pragma GCC unroll 16
+      for (int k = 0; k < rows; ++k) {
+        const Vector weight = load(row[k] + j);
+#pragma GCC unroll 2
+        for (int q = 0; q < steps; ++q) results[q * rows + k] += weight * state[q];
+      }
+    });
+    const Vector all = sums(results);
+    for (int q = 0; q < steps; ++q) {
+      std::memcpy(values(s + q) + i, reinterpret_cast<const float*>(&all) + q * rows, rows * sizeof(float));
+    }
+  }
+
+  template <int steps>
+  void weigh_rows(long s, float* result) {
+    long j = 0;
+    for (; j + 4 * kWidth <= r_.units; j += 4 * kWidth) weigh_columns<steps, 4>(s, j, result);
+    for (; j + kWidth <= r_.units; j += kWidth) weigh_columns<steps, 1>(s, j, result);
+    if (const long rest = r_.units - j) {
+      for (int k = 0; k < steps; ++k) {
+        Vector total{};
+        for (long i = 0; i < rows_; ++i) total += values(s + k)[i] * load_first(weights(i) + j, rest);
+        store_first(result + members_[s + k] * r_.units + j, total, rest);
+      }
+    }
+  }
+
+  template <int steps, int vectors>
+  void weigh_columns(long s, long j, float* result) {
+    Vector totals[steps][vectors] = {};
+    accumulate(rows_, [&](long i, int k) { return values(s + k)[i]; },
+               [&](long i) { return weights(i) + j; }, totals);
+    for (int k = 0; k < steps; ++k) {
+      for (int v = 0; v < vectors; ++v) store(result + members_[s + k] * r_.units + j + v * kWidth, totals[k][v]);
+    }
+  }
+
+  template <int rows>
+  void add_outer_rows(long i, float* weights) {
+    float* target = weights + i * r_.units;
+    long j = 0;
+    for (; j + 3 * kWidth <= r_.units; j += 3 * kWidth) add_outer_columns<rows, 3>(i, j, target);
+    for (; j + kWidth <= r_.units; j += kWidth) add_outer_columns<rows, 1>(i, j, target);
+    if (const long rest = r_.units - j) {
+      for (int k = 0; k < rows; ++k) {
+        Vector total = load_first(target + k * r_.units + j, rest);
+        for (long s = 0; s < size(); ++s) total += values(s)[i + k] * load_first(hidden(s) + j, rest);
+        store_first(target + k * r_.units + j, total, rest);
+      }
+    }
+  }
+
+  template <int rows, int vectors>
+  void add_outer_columns(long i, long j, float* target) {
+    Vector totals[rows][vectors];
+    for (int k = 0; k < rows; ++k) {
+      for (int v = 0; v < vectors; ++v) totals[k][v] = load(target + k * r_.units + j + v * kWidth);
+    }
+    accumulate(size(), [&](long s, int k) { return values(s)[i + k]; }, [&](long s) { return hidden(s) + j; }, totals);
+    for (int k = 0; k < rows; ++k) {
+      for (int v = 0; v < vectors; ++v) store(target + k * r_.units + j + v * kWidth, totals[k][v]);
+    }
+  }
+
+  static double dot(const float* a, const float* b, long count) {
+    double total = 0.0;
+    for (long start = 0; start < count; start += 4096) {
+      Vector some{};
+      for_each_vector(std::min(4096l, count - start),
+                      [&](long i, auto load, auto) { some += load(a + start + i) * load(b + start + i); });
+      total += sum(some);
+    }
+    return total;
+  }
+
+  const Ranges& r_;
+  const std::vector<int32_t>& members_;
+  long first_, rows_, row_;
+  float* values_;
+};
+
+// Steps by range, most rows first, so that the last ones handed to threads are short. A range of one row or none has
+// nothing to decide: its steps are left out.
+std::vector<std::vector<int32_t>> groups_of(const Ranges& r) {
+  std::vector<int32_t> order;
+  for (long s = 0; s < r.steps; ++s) {
+    if (r.stop[s] - r.start[s] > 1 && r.start[s] >= 0 && r.stop[s] <= r.rows) order.push_back(s);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return r.start[a] < r.start[b]; });
+  std::vector<std::vector<int32_t>> groups;
+  for (const int32_t s : order) {
+    if (groups.empty() || r.start[groups.back()[0]] != r.start[s]) groups.emplace_back();
+    groups.back().push_back(s);
+  }
+  const auto work = [&](const std::vector<int32_t>& g) { return (r.stop[g[0]] - r.start[g[0]]) * g.size(); };
+  std::stable_sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) { return work(a) > work(b); });
+  return groups;
+}
+
+// body(group, its number) for all groups, on all threads.
+template <class Body>
+void for_each_group(const Ranges& r, const std::vector<std::vector<int32_t>>& groups, Body body) {
+  in_parallel(groups.size(), [&](long g) {
+    Scratch scratch;
+    Group group(scratch, r, groups[g]);
+    group.find_logits();
+    body(group, g);
+  });
+}
+
+}  // namespace
+
+void range_log_prob(const Ranges& r, float* log_prob) {
+  std::memset(log_prob, 0, r.steps * sizeof(float));
+  for_each_group(r, groups_of(r), [&](Group& group, long) {
+    for (long s = 0; s < group.size(); ++s) log_prob[group.member(s)] = group.find_gradient(s);
+  });
+}
+
+double range_gradient(const Ranges& r, const float* scale, float* log_prob, float* hidden_gradient) {
+  std::memset(log_prob, 0, r.steps * sizeof(float));
+  std::memset(hidden_gradient, 0, r.steps * r.units * sizeof(float));
+  const auto groups = groups_of(r);
+  std::vector<double> squares(groups.size());
+  for_each_group(r, groups, [&](Group& group, long g) {
+    for (long s = 0; s < group.size(); ++s) log_prob[group.member(s)] = group.find_gradient(s);
+    group.weigh_rows(hidden_gradient);
+    if (scale) squares[g] = group.squares(scale);
+  });
+  double total = 0.0;
+  for (const double some : squares) total += some;
+  return total;
+}
+
+void range_add_gradient(const Ranges& r, const float* scale, float* weights, float* bias) {
+  for_each_group(r, groups_of(r), [&](Group& group, long) {
+    for (long s = 0; s < group.size(); ++s) group.find_gradient(s);
+    group.add_outer(scale, weights + group.first() * r.units, bias + group.first());
+  });
+}
+
+void range_tangent(const Ranges& r, const float* weights, const float* bias, float* log_prob) {
+  std::memset(log_prob, 0, r.steps * sizeof(float));
+  const auto groups = groups_of(r);
+  Ranges moved = r;
+  moved.weights = weights;
+  for_each_group(r, groups, [&](Group& group, long g) {
+    Scratch scratch;
+    Group change(scratch, moved, groups[g]);
+    change.find_logits();
+    for (long s = 0; s < group.size(); ++s) {
+      group.find_gradient(s);
+      Vector total{};
+      for_each_vector(group.rows(), [&](long i, auto load, auto) {
+        total += load(group.values(s) + i) * (load(change.values(s) + i) + load(bias + group.first() + i));
+      });
+      log_prob[group.member(s)] = sum(total);
+    }
+  });
+}
+
+}  // namespace longspan

@@ -1,0 +1,128 @@
+"""Restricted Boltzmann machines that share weights and differ in their biases: energies, Gibbs steps, log Z.
+
+    E(v, h) = -b.v - c.h - v W h
+
+Every function takes a batch of machines, one a row of `Biases`. What the biases depend on is left to `rbm`.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class Biases(NamedTuple):
+    """Visible and hidden biases of a batch of machines."""
+
+    visible: Float[Array, "machine key"]
+    hidden: Float[Array, "machine unit"]
+
+
+Weights = Float[Array, "key unit"]
+Frames = Float[Array, "machine key"]
+
+MOST_UNITS_TO_ENUMERATE = 15
+
+
+def free_energy(weights: Weights, biases: Biases, frames: Frames) -> Float[Array, " machine"]:
+    r"""`F(v) = -b.v - sum_j softplus(c_j + v W_j)`, so that `p(v) = exp(-F(v)) / Z`."""
+    hidden = jnp.sum(jax.nn.softplus(biases.hidden + frames @ weights), axis=-1)
+    return -jnp.sum(biases.visible * frames, axis=-1) - hidden
+
+
+def gibbs_step(
+    weights: Weights, biases: Biases, frames: Frames, *, key: PRNGKeyArray, temperature: float | Array = 1.0
+) -> Frames:
+    """Hidden units given the frames, then frames given the hidden units; a temperature of zero takes the likelier."""
+    key_hidden, key_visible = jax.random.split(key)
+    hidden = _switch_on(biases.hidden + frames @ weights, key_hidden, temperature)
+    return _switch_on(biases.visible + hidden @ weights.T, key_visible, temperature)
+
+
+def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: PRNGKeyArray) -> Frames:
+    """Frames after so many Gibbs steps."""
+    return jax.lax.fori_loop(
+        0, steps, lambda step, now: gibbs_step(weights, biases, now, key=jax.random.fold_in(key, step)), frames
+    )
+
+
+def sample(
+    weights: Weights, biases: Biases, annealed: int, plain: int, *, key: PRNGKeyArray, temperature: float | Array
+) -> Frames:
+    """Frames of each machine: from independent keys, through ever stronger weights, to plain Gibbs steps.
+
+    Raising the weights step by step keeps a chain from being caught in the first mode it meets.
+    """
+    key_start, key_steps = jax.random.split(key)
+    start = _switch_on(biases.visible, key_start, temperature)
+
+    def step(number, frames):
+        strength = jnp.minimum((number + 1) / annealed, 1)
+        step_key = jax.random.fold_in(key_steps, number)
+        return gibbs_step(strength * weights, biases, frames, key=step_key, temperature=temperature)
+
+    return jax.lax.fori_loop(0, annealed + plain, step, start)
+
+
+def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
+    r"""Exact `log Z`, by summing over all states of the hidden units; for at most 15 of them.
+
+    .. math:: Z = \sum_h e^{c \cdot h} \prod_i (1 + e^{b_i + W_i h})
+    """
+    units = weights.shape[1]
+    if units > MOST_UNITS_TO_ENUMERATE:
+        raise ValueError(f"expected at most {MOST_UNITS_TO_ENUMERATE} hidden units to enumerate, got {units}")
+    states = jnp.asarray(np.array(list(itertools.product((0, 1), repeat=units)), np.float32))
+
+    def one(machine: Biases):
+        return jax.nn.logsumexp(
+            states @ machine.hidden + jnp.sum(jax.nn.softplus(machine.visible + states @ weights.T), axis=1)
+        )
+
+    return jax.lax.map(one, biases)
+
+
+def annealed_log_partition(
+    weights: Weights, biases: Biases, temperatures: int, chains: int, *, key: PRNGKeyArray
+) -> Float[Array, " machine"]:
+    """`log Z` by annealed importance sampling: an estimate whose exponential is unbiased.
+
+    Chains start at the machine without weights, whose Z is known, and follow its weights growing in so many equal
+    steps. The weight of a chain changes *before* it moves, by how much likelier the next machine finds its frame.
+
+    Args:
+        weights: of all machines.
+        biases: one row a machine.
+        temperatures: steps from no weights to all of them.
+        chains: importance samples a machine.
+        key: randomness.
+
+    Reference: Salakhutdinov and Murray, *On the quantitative analysis of deep belief networks*, 2008.
+    """
+    repeated = Biases(*(jnp.repeat(bias, chains, axis=0) for bias in biases))
+    key_start, key_steps = jax.random.split(key)
+    start = _switch_on(repeated.visible, key_start, 1.0)
+
+    def step(number, running):
+        frames, log_weight = running
+        key_hidden, key_visible = jax.random.split(jax.random.fold_in(key_steps, number))
+        input_ = frames @ weights
+        before, now = (repeated.hidden + strength / temperatures * input_ for strength in (number, number + 1))
+        log_weight = log_weight + jnp.sum(jax.nn.softplus(now) - jax.nn.softplus(before), axis=1)
+        hidden = _switch_on(now, key_hidden, 1.0)
+        strength = (number + 1) / temperatures
+        frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible, 1.0)
+        return frames, log_weight
+
+    _, log_weight = jax.lax.fori_loop(0, temperatures, step, (start, jnp.zeros(len(start), start.dtype)))
+    base = jnp.sum(jax.nn.softplus(biases.visible), axis=1) + jnp.sum(jax.nn.softplus(biases.hidden), axis=1)
+    return base + jax.nn.logsumexp(log_weight.reshape(-1, chains), axis=1) - jnp.log(chains)
+
+
+def _switch_on(log_odds, key: PRNGKeyArray, temperature):
+    """On where the log-odds exceed logistic noise, which happens with the probability they stand for."""
+    noise = jax.random.logistic(key, log_odds.shape, log_odds.dtype)
+    return (log_odds > temperature * noise).astype(log_odds.dtype)

@@ -1,0 +1,104 @@
+"""RBM conditional on the hidden state: a joint distribution of a frame's keys whose likelihood is only estimated.
+
+The biases of the machine are affine in the hidden state (section 3.3 of the paper; Boulanger-Lewandowski, Bengio and
+Vincent, *Modeling temporal dependencies in high-dimensional sequences*, 2012). The machine itself is in `boltzmann`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from longspan.models import boltzmann
+from longspan.models.boltzmann import Biases
+from longspan.models.outputs import EstimatedOutput
+
+ANNEALED_STEPS, PLAIN_STEPS = 25, 25
+"""Gibbs steps of a sample: with growing weights, then with all of them."""
+CRUDE = {"temperatures": 50, "chains": 1}
+"""Effort of `log_prob`, little enough for every frame after every epoch."""
+ACCURATE = {"temperatures": 1000, "chains": 100}
+"""Effort of `accurate_log_prob`: chains as in 2012, and steps that make its bias small beside its spread."""
+FRAMES_AT_A_TIME = 8
+"""Frames whose chains run side by side in the accurate pass: enough for a matrix product, few enough for the cache."""
+
+
+class Rbm(EstimatedOutput):
+    r"""Restricted Boltzmann machine whose biases are affine in the hidden state `h`.
+
+    .. math:: p(v \mid h) \propto \exp\big(b(h) \cdot v\big) \prod_j \big(1 + e^{c_j(h) + v W_j}\big)
+    """
+
+    visible_weights: Float[Array, "hidden key"]
+    visible_bias: Float[Array, " key"]
+    hidden_weights: Float[Array, "hidden unit"]
+    hidden_bias: Float[Array, " unit"]
+    weights: Float[Array, "key unit"]
+    divergence_steps: int = eqx.field(static=True)
+    """The k of contrastive divergence."""
+
+    @staticmethod
+    def initial(
+        hidden_size: int,
+        units: int,
+        visible_bias: Float[Array, " key"],
+        scale: float,
+        divergence_steps: int,
+        *,
+        key: PRNGKeyArray,
+    ) -> "Rbm":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        keys = len(visible_bias)
+        shapes = [(hidden_size, keys), (hidden_size, units), (keys, units)]
+        visible_weights, hidden_weights, weights = (
+            scale * jax.random.normal(key_one, shape)
+            for key_one, shape in zip(jax.random.split(key, len(shapes)), shapes, strict=True)
+        )
+        return Rbm(visible_weights, visible_bias, hidden_weights, jnp.zeros(units), weights, divergence_steps)
+
+    def loss(self, hidden, targets, length, *, key):
+        """Contrastive divergence: free energy of the frame less that of where a short Gibbs chain takes it.
+
+        The end of the chain is a number, not a function of the parameters, so the gradient is the usual one and goes
+        on through the biases into the recurrent network. The value is no likelihood.
+        """
+        del length
+        biases, frames = self._machines(hidden), _flat(targets, self.weights)
+        fixed_weights, fixed_biases = jax.lax.stop_gradient((self.weights, biases))
+        ends = boltzmann.gibbs(fixed_weights, fixed_biases, frames, self.divergence_steps, key=key)
+        difference = boltzmann.free_energy(self.weights, biases, frames) - boltzmann.free_energy(
+            self.weights, biases, ends
+        )
+        return difference.reshape(targets.shape[:-1])
+
+    def log_prob(self, hidden, targets, length, *, key):
+        del length
+        biases, frames = self._machines(hidden), _flat(targets, self.weights)
+        log_partition = boltzmann.annealed_log_partition(self.weights, biases, **CRUDE, key=key)
+        return (-boltzmann.free_energy(self.weights, biases, frames) - log_partition).reshape(targets.shape[:-1])
+
+    def accurate_log_prob(self, hidden, targets, *, key):
+        biases = self._machines(hidden)
+
+        def one(machine):
+            biases, key = machine
+            single = Biases(*(bias[None] for bias in biases))
+            return boltzmann.annealed_log_partition(self.weights, single, **ACCURATE, key=key)[0]
+
+        keys = jax.random.split(key, len(biases.visible))
+        log_partition = jax.lax.map(one, (biases, keys), batch_size=FRAMES_AT_A_TIME)
+        return -boltzmann.free_energy(self.weights, biases, _flat(targets, self.weights)) - log_partition
+
+    def sample(self, hidden, *, key, temperature=1.0):
+        frames = boltzmann.sample(
+            self.weights, self._machines(hidden), ANNEALED_STEPS, PLAIN_STEPS, key=key, temperature=temperature
+        )
+        return frames.astype(jnp.uint8).reshape(*hidden.shape[:-1], -1)
+
+    def _machines(self, hidden: Float[Array, "... hidden"]) -> Biases:
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        return Biases(rows @ self.visible_weights + self.visible_bias, rows @ self.hidden_weights + self.hidden_bias)
+
+
+def _flat(frames, like: Float[Array, "..."]):
+    return frames.reshape(-1, frames.shape[-1]).astype(like.dtype)

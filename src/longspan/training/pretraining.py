@@ -1,0 +1,126 @@
+"""The two pretrainings of 2012, which start a joint output and its recurrent network from something sensible.
+
+The output alone is fitted to shuffled frames, as if there were no history; the recurrent network is fitted with
+independent keys as its output. Both are short passes of plain training, a pure function of config and data, so a run
+killed in the middle simply does them again.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from longspan.config import TrainConfig
+from longspan.data.sequences import Chunks, arrange, song_order
+from longspan.models.cells import Cell
+from longspan.models.nade import Nade
+from longspan.models.outputs import Bernoulli
+from longspan.models.parameters import split_constants
+from longspan.models.rbm import Rbm
+from longspan.models.sequence import SequenceModel
+from longspan.optim.first_order import FirstOrder, Loss
+from longspan.training.objective import Carry, Context, Objective
+
+KEY_OFFSET = 1
+"""Folded into the seed's key, so that pretraining does not draw what training will draw."""
+
+Joint = Nade | Rbm
+
+
+class Source(Protocol):
+    """The training split as chunks: those of an epoch, and blocks of them of one shape."""
+
+    def epoch(self, number: int) -> Chunks: ...
+
+    def block(self, chunks: Chunks, position: int) -> tuple[Chunks, int]: ...
+
+
+def pretrain(
+    config: TrainConfig,
+    model: SequenceModel,
+    songs: Sequence[np.ndarray] | np.ndarray,
+    source: Source,
+    on_epoch: Callable[[str], None],
+) -> SequenceModel:
+    """The model after the pretrainings that its config asks for.
+
+    Args:
+        config: how many passes of each; rate, momentum and threshold are those of training.
+        model: freshly initialised.
+        songs: of the training split.
+        source: the same as chunks.
+        on_epoch: told after each pass which one it was; may raise to stop.
+    """
+    cell, output = model.cell, model.output
+    if not isinstance(output, Nade | Rbm):
+        return model
+    key = jax.random.fold_in(jax.random.key(config.seed), KEY_OFFSET)
+    if config.pretrain_recurrent:
+        cell, output = _pretrain_recurrent(config, cell, output, source, key, on_epoch)
+    if config.pretrain_frames:
+        output = _pretrain_frames(config, output, np.concatenate(songs), source, key, on_epoch)
+    return SequenceModel(cell, output)
+
+
+def _pretrain_recurrent(
+    config: TrainConfig, cell: Cell, output: Joint, source: Source, key: PRNGKeyArray, on_epoch: Callable
+) -> tuple[Cell, Joint]:
+    """Fit the cell and what it does to the visible biases by cross-entropy, every key on its own."""
+    bernoulli = Bernoulli(output.visible_weights, output.visible_bias)
+    helper = SequenceModel(cell, bernoulli)
+    params, constants = split_constants(helper)
+    passes = (source.epoch(number) for number in range(config.pretrain_recurrent))
+    carry = Carry(helper.start(config.lanes), jnp.zeros((), jnp.int32))
+    report = _numbered("recurrent network", config.pretrain_recurrent, on_epoch)
+    params = _descend(config, Objective.of(config), params, carry, passes, source, Context(constants, key), report)
+    trained = eqx.combine(params, constants)
+    return trained.cell, dataclasses.replace(output, visible_weights=trained.output.weights)
+
+
+def _pretrain_frames(
+    config: TrainConfig, output: Joint, frames: np.ndarray, source: Source, key: PRNGKeyArray, on_epoch: Callable
+) -> Joint:
+    """Fit the output to frames in random order, the hidden state held at zero."""
+    params, constants = split_constants(output)
+    hidden = jnp.zeros((config.chunk_length, 1, config.hidden_size))
+
+    def loss(params, step, chunk: Any, key: PRNGKeyArray):
+        losses = eqx.combine(params, constants).loss(
+            hidden, chunk.targets, chunk.lengths, key=jax.random.fold_in(key, step)
+        )
+        total = jnp.sum(jnp.where(chunk.mask, losses, 0))
+        return total / config.chunk_length, (step + 1, total)
+
+    passes = (
+        arrange([frames[song_order(len(frames), config.seed, number)]], config.chunk_length)
+        for number in range(config.pretrain_frames)
+    )
+    report = _numbered("frames", config.pretrain_frames, on_epoch)
+    params = _descend(config, loss, params, jnp.zeros((), jnp.int32), passes, source, key, report)
+    return eqx.combine(params, constants)
+
+
+def _descend(
+    config: TrainConfig, loss: Loss, params: Any, carry, passes: Iterator[Chunks], source: Source, context, report
+) -> Any:
+    threshold = math.inf if isinstance(config.clip, str) else float(config.clip)
+    optimizer = FirstOrder(loss, config.learning_rate, config.momentum, threshold)
+    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
+    state = optimizer.init(params)
+    for chunks in passes:
+        for position in range(0, len(chunks.lengths), config.block):
+            block, count = source.block(chunks, position)
+            params, state, carry, _ = optimizer.advance(params, state, carry, block, count, context)
+        report()
+    return params
+
+
+def _numbered(phase: str, total: int, on_epoch: Callable[[str], None]) -> Callable[[], None]:
+    numbers = iter(range(1, total + 1))
+    return lambda: on_epoch(f"pretraining {phase}, pass {next(numbers)} of {total}")

@@ -1,0 +1,143 @@
+"""The curvature of a block of sequences against explicit matrices, from finite differences of NumPy networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+import reference_outputs
+from jax.flatten_util import ravel_pytree
+
+from longspan.data.sequences import Chunks
+from longspan.models.cells import LeakyCell
+from longspan.models.nade import Nade
+from longspan.models.outputs import Bernoulli, Softmax
+from longspan.models.parameters import Constant, split_constants
+from longspan.models.sequence import SequenceModel
+from longspan.optim.gauss_newton import gauss_newton_product
+from longspan.training.second_order import loss, network
+from longspan.training.sequence_batch import Block
+
+KEYS, HIDDEN, TIME, LANES = 4, 3, 5, 2
+LENGTHS = [5, 3, 4]
+WEIGHT = 0.7
+
+
+def bernoulli_logits(parameters, hidden, frames):
+    weights, bias = parameters
+    return hidden @ weights + bias
+
+
+def nade_logits(parameters, hidden, frames):
+    visible_weights, visible_bias, hidden_weights, hidden_bias, weights, readout = parameters
+    biases = zip(hidden @ visible_weights + visible_bias, hidden @ hidden_weights + hidden_bias, frames, strict=True)
+    return np.stack([reference_outputs.nade_logits(b, c, weights, readout, frame) for b, c, frame in biases])
+
+
+def independent(logits):
+    on = reference_outputs.sigmoid(logits)
+    return np.diag(on * (1 - on))
+
+
+def one_of_many(logits):
+    shares = np.exp(logits) / np.exp(logits).sum()
+    return np.diag(shares) - np.outer(shares, shares)
+
+
+OUTPUTS = {
+    "bernoulli": (lambda draw: Bernoulli(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, independent),
+    "softmax": (lambda draw: Softmax(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, one_of_many),
+    "nade": (
+        lambda draw: Nade(draw(HIDDEN, KEYS), draw(KEYS), draw(HIDDEN, 2), draw(2), draw(KEYS, 2), draw(2, KEYS)),
+        nade_logits,
+        independent,
+    ),
+}
+
+
+def draw_case(kind, activation, leaky):
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)  # noqa: E731
+    leak = Constant(jnp.asarray(rng.uniform(0.1, 0.5, HIDDEN) if leaky else np.zeros(HIDDEN), jnp.float32))
+    cell = LeakyCell(draw(KEYS, HIDDEN), draw(HIDDEN, HIDDEN), draw(HIDDEN), leak, activation)
+    model = SequenceModel(cell, OUTPUTS[kind][0](draw))
+    shape = (len(LENGTHS), TIME, LANES)
+    mask = np.broadcast_to(np.arange(TIME)[:, None] < np.array(LENGTHS)[:, None, None], shape).copy()
+    mask[0, 4, 1] = False  # one lane ends before the other
+    symbols = [rng.integers(0, KEYS, shape).astype(np.int32) for _ in range(2)]
+    frames = [(rng.random((*shape, KEYS)) < 0.4).astype(np.uint8) for _ in range(2)]
+    inputs, targets = symbols if kind == "softmax" else frames
+    chunks = Chunks(inputs, targets, rng.random(shape) < 0.2, mask, np.array(LENGTHS, np.int32))
+    return model, chunks, draw(len(LENGTHS), LANES, HIDDEN)
+
+
+def explicit_product(kind, model, chunks, entered, vector):
+    """The product with J' H J and the structural term, both matrices written out."""
+    _, logits_of, curvature_of = OUTPUTS[kind]
+    params, _ = split_constants(model)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
+    bounds = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    leak = np.asarray(model.cell.leak.value, float)
+
+    def walk(flat):
+        """Logits of every counted step and all pre-activations."""
+        leaves = [part.reshape(shape) for part, shape in zip(np.split(flat, bounds), shapes, strict=True)]
+        (into, recurrent, bias), parameters = leaves[:3], leaves[3:]
+        logits, inner = [], []
+        for chunk, lane in np.ndindex(len(LENGTHS), LANES):
+            steps = int(chunks.mask[chunk, :, lane].sum())
+            x, resets = chunks.inputs[chunk, :steps, lane], chunks.resets[chunk, :steps, lane]
+            drive = (into[x] if kind == "softmax" else x @ into) + bias
+            first = np.asarray(entered[chunk, lane], float)
+            hidden = reference.leaky_states(
+                model.cell.activation, drive[:, None], first[None], recurrent, leak, resets[:, None]
+            )[:, 0]
+            before = np.where(resets[:, None], 0, np.concatenate([first[None], hidden[:-1]]))
+            inner.append(before @ recurrent + drive)
+            logits.append(logits_of(parameters, hidden, chunks.targets[chunk, :steps, lane]))
+        return np.concatenate(logits), np.concatenate(inner)
+
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)]).astype(float)
+    logits, inner = walk(flat)
+    epsilon = 1e-5
+    differences = [
+        [(up - down) / (2 * epsilon) for up, down in zip(walk(flat + move), walk(flat - move), strict=True)]
+        for move in epsilon * np.eye(len(flat))
+    ]
+    total = np.zeros(len(flat))
+    for step in range(len(logits)):
+        jacobian = np.stack([change[0][step] for change in differences], axis=1)
+        total += jacobian.T @ curvature_of(logits[step]) @ jacobian @ vector / len(logits)
+        jacobian = np.stack([change[1][step] for change in differences], axis=1)
+        slopes = reference.ACTIVATIONS[model.cell.activation][1](inner[step])
+        total += WEIGHT * jacobian.T @ np.diag(slopes) @ jacobian @ vector / len(inner)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation", "leaky", "kernels"),
+    [
+        ("bernoulli", "tanh", True, ""),
+        ("bernoulli", "rectifier", True, ""),
+        ("bernoulli", "tanh", True, "xla"),
+        ("softmax", "sigmoid", False, ""),
+        ("nade", "tanh", False, ""),
+    ],
+)
+def test_product_with_the_curvature_of_a_block(kind, activation, leaky, kernels, monkeypatch):
+    monkeypatch.setenv("LONGSPAN_KERNELS", kernels)
+    model, chunks, entered = draw_case(kind, activation, leaky)
+    params, constants = split_constants(model)
+    sequences = len(LENGTHS) * LANES
+    batch = Block(chunks, entered, constants, mean=True).sequences(np.arange(sequences), multiple=4)
+    assert batch.mask.shape[1] == 8, "two fillers"
+    flat, unravel = ravel_pytree(params)
+    vector = np.random.default_rng(1).normal(size=len(flat))
+    product = jax.jit(
+        lambda params, batch, vector: gauss_newton_product(
+            network, lambda outputs, batch: loss(0.1, outputs, batch), params, batch, vector, WEIGHT
+        )
+    )
+    found, _ = ravel_pytree(product(params, batch, unravel(jnp.asarray(vector, jnp.float32))))
+    expected = explicit_product(kind, model, chunks, entered, vector)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
