@@ -128,7 +128,7 @@ class ReproductionDisplay:
         purpose = (
             f"search up to slot {task.slots}" if task.kind == "search" else f"other seeds of the winner, {task.slots}"
         )
-        self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}")
+        self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
 
