@@ -125,10 +125,9 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purpose = (
-            f"search up to slot {task.slots}" if task.kind == "search" else f"other seeds of the winner, {task.slots}"
-        )
-        self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}, {task.slots} slots")
+        purpose = "search" if task.kind == "search" else "the winner with other seeds"
+        cell = f"[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table})"
+        self.say(f"\n{cell}: {purpose}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
 
