@@ -119,14 +119,14 @@ def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = 
     console.print(next_commands(run, split))
 
 
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+"""What to ask of `longspan sample`, for the kinds of data that can be sampled."""
+
+
 def next_commands(run: Run, split: str) -> str:
     """What to try on a run whose scores were just shown, one command a line."""
-    sample = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}[run.data.kind]
-    commands = (
-        f"sample {run.path} {sample}",
-        f"inspect {run.path}",
-        f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}",
-    )
+    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
     return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 
 
