@@ -7,6 +7,9 @@ compiled, the others (and the next run) read from a cache. Subprocesses inherit 
 import os
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
 
 os.environ.setdefault("NPROC", "1")
@@ -14,9 +17,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-
-import numpy as np
-import pytest
 
 
 @pytest.fixture
