@@ -147,8 +147,8 @@ function drawChart(figure) {
   function step(key) {
     if (!points.length) return null;
     const order = [...points].sort((a, b) => a.number - b.number || a.x - b.x);
-    if (!chosen || key === "Home") return order[0];
     if (key === "End") return order.at(-1);
+    if (!chosen || key === "Home") return order[0];
     if (key === "ArrowRight" || key === "ArrowLeft") {
       const place = order.indexOf(chosen) + (key === "ArrowRight" ? 1 : -1);
       return order[Math.max(0, Math.min(place, order.length - 1))];
