@@ -11,9 +11,14 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored"]
+OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored", "gaussian"]
 
-OUTPUTS_FOR = {"music": ("bernoulli", "nade", "rbm"), "text": ("softmax", "factored")}
+OUTPUTS_FOR = {
+    "music": ("bernoulli", "nade", "rbm"),
+    "text": ("softmax", "factored"),
+    "classes": ("softmax",),
+    "numbers": ("gaussian",),
+}
 """Outputs that predict each kind of data."""
 
 
@@ -25,12 +30,14 @@ class TrainConfig:
     """The paper's letters this config started from: C clip, L leaky, R rectifier + L1, M momentum."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    span: int = 30
+    """Synthetic tasks: about how long the sequences are, over which something is to be remembered."""
     seed: int = 0
     """Seed of initial weights, song order and everything else that is random."""
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade, rbm) or symbol (softmax, factored) given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade, rbm), symbol (softmax, factored) or number (gaussian)."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
     rbm_size: int = 150
@@ -155,6 +162,7 @@ class Rule:
 
 RULES = (
     Rule("seed", 0, 2**32 - 1),
+    Rule("span", 1, 100_000),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
     Rule("rbm_size", 1, 65536),

@@ -34,7 +34,15 @@ MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
-TARGETS: dict[TargetKind, dict] = {"frames": MUSIC, "words": WORDS, "characters": CHARACTERS}
+TASKS = {"hidden_size": 100, "lanes": 20, "learning_rate_schedule": "constant", "patience": 200, "max_epochs": 1000}
+
+TARGETS: dict[TargetKind, dict] = {
+    "frames": MUSIC,
+    "words": WORDS,
+    "characters": CHARACTERS,
+    "classes": {"output": "softmax", **TASKS},
+    "numbers": {"output": "gaussian", **TASKS},
+}
 
 # What one recipe on one data set wants on top of that, found by search on its validation split.
 TUNED: dict[tuple[str, str], dict] = {

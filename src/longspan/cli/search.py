@@ -74,7 +74,7 @@ class SearchOptions:
 def run(arguments: list[str]) -> int:
     options, fixed = parse_search(arguments)
     searching = options.searching
-    content = load_data(options.config.data, searching.data_dir, quiet=searching.json)
+    content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
     url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)

@@ -61,7 +61,7 @@ def _work(study: Study, options: WorkerOptions) -> int:
     from longspan.search.worker import work
 
     base = study.definition.base
-    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet)
+    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet, span=base.span)
     refuse_other_data(content, study.definition.fingerprint, base.data)
     place = Place(options.study_dir or Path("studies") / study.definition.name, machine.describe(base.threads))
     with first_interrupt() as signalled, presence.present() as name:

@@ -6,16 +6,18 @@ updates would dominate; inside a block nothing does.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from longspan.kernels.update import clip_nesterov
-from longspan.optim.interface import Carry, Info, Params
+from longspan.optim.interface import Info
 from longspan.optim.nesterov import Schedule, as_schedule
 
+Params = TypeVar("Params")
+Carry = TypeVar("Carry")
 Loss = Callable[[Params, Carry, Any, Any], tuple[Float[Array, ""], tuple[Carry, Any]]]
 
 

@@ -11,8 +11,7 @@ from typing import Literal
 
 import jax
 
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.kinds import Data
 from longspan.errors import InputError
 from longspan.search.claims import Claim, ClaimLost
 from longspan.search.conclusion import conclude
@@ -37,7 +36,7 @@ IDLE_SECONDS = 1.0
 
 def work(
     study: Study,
-    data: MusicData | TextData,
+    data: Data,
     place: Place,
     *,
     worker: str,
