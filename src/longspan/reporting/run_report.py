@@ -1,7 +1,6 @@
 """What a page says of one run, as plain values: curves, gradient norms and the clip line, scores, settings, samples."""
 
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -41,7 +40,6 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     name: str
     recipe: str
     data: str
-    kind: Literal["music", "text"]
     status: str
     reason: str
     epochs: list[EpochValue]
@@ -69,7 +67,6 @@ def run_report(path: Path, samples: list[MusicSample] | list[TextSample] | None 
         name=path.resolve().name,
         recipe=run.config.recipe,
         data=run.config.data,
-        kind=run.data.kind,
         status=run.status,
         reason=run.reason,
         epochs=epochs,

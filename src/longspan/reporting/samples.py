@@ -35,8 +35,8 @@ class TextSample(msgspec.Struct, frozen=True, tag="text", tag_field="sample"):
 
 
 def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[TextSample]:
-    """Let the best weights of a run go on by themselves, `num` times; none where there are no weights yet."""
-    if num == 0 or not (run.path / "model.safetensors").exists():
+    """Let the best weights of a run go on by themselves, `num` times; none of a task, or where there are no weights."""
+    if num == 0 or run.data.kind not in ("music", "text") or not (run.path / "model.safetensors").exists():
         return []
     import jax
 

@@ -17,9 +17,9 @@ def seconds_trained(run: Run, clock: Clock = "seconds") -> float:
     return sum(_durations(run, clock).values())
 
 
-def typical_epoch_seconds(run: Run) -> float | None:
-    """Median processor seconds of an epoch with its validation; None before the second, for the first one compiles."""
-    durations = _durations(run, "processor_seconds")
+def typical_epoch_seconds(run: Run, clock: Clock = "processor_seconds") -> float | None:
+    """Median seconds of an epoch with its validation; None before the second, for the first one compiles."""
+    durations = _durations(run, clock)
     later = [seconds for epoch, seconds in durations.items() if epoch > 1]
     return statistics.median(later) if later else None
 
