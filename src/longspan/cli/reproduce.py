@@ -48,7 +48,7 @@ class ReproduceOptions:
     """Stop after this time, such as 90m or 2h; without it, when nothing is left to do."""
     plan: Plan = field(default_factory=Plan)
     trial_limit: str | None = None
-    """Longest time a trial is trained, such as 30m: it ends with the epoch that passes it, its best weights count."""
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     max_epochs: int | None = None
     """Passes over the training data at most, instead of what the recipes say."""
     workers: int = available_cores()

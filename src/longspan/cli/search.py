@@ -52,7 +52,7 @@ class Searching:
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints of a run."""
     trial_limit: str | None = None
-    """Longest time a trial is trained, such as 30m: it ends with the epoch that passes it, its best weights count."""
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     json: bool = False
     """Print only the result, as JSON."""
 

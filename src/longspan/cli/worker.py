@@ -40,7 +40,7 @@ class WorkerOptions:
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints."""
     trial_limit: str | None = None
-    """Longest time a trial is trained, such as 30m: it ends with the epoch that passes it, its best weights count."""
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     attached: int | None = None
     """Stop when this process, which started the worker, is gone."""
     quiet: bool = False

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Times in seconds."""
+    """In seconds."""
 
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints of a run."""
     trial_seconds: float | None = None
-    """A trial ends with the first epoch beyond this, and its best weights by then count.
+    """Processor time: a trial ends with the first epoch beyond this, and its best weights by then count.
 
     None, the default, is the only choice under which a slot comes to the same on every machine.
     """

@@ -131,7 +131,9 @@ class _Reporter(Listener):
         epoch = pruning_epoch(curve, self.references)
         if epoch is not None:
             raise Pruned(f"below the median of the first {REFERENCE_SLOTS} slots after epoch {epoch}")
-        if metrics and self.trial_seconds is not None and seconds_trained(self.run) >= self.trial_seconds:
+        if self.trial_seconds is None or not metrics:
+            return
+        if seconds_trained(self.run, "processor_seconds") >= self.trial_seconds:
             raise TimeUp(f"stopped after epoch {len(metrics)}, for a trial may take {self.trial_seconds:g} seconds")
 
     def on_epoch(self, record: dict, seconds: float) -> None:

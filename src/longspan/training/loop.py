@@ -98,6 +98,7 @@ def train(
         return Outcome(status, reason, eqx.combine(state.best, constants))
 
     began = saved = time.monotonic()
+    processor_began = time.process_time()
     try:
         while state.progress.stop is None:
             chunks = source.epoch(state.progress.epoch)
@@ -122,7 +123,8 @@ def train(
             record = _finish_epoch(run, state, optimizer, score, errors, constants)
             _save(run, state)
             saved = time.monotonic()
-            run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
+            spent = {"seconds": saved - began, "processor_seconds": time.process_time() - processor_began}
+            run.append_timing({"epoch": record["epoch"], **spent})
             for listener in listeners:
                 listener.on_epoch(record, saved - began)
     except Interrupted:  # an update that was not finished has changed nothing

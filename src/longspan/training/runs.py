@@ -145,13 +145,21 @@ class Run:
     @property
     def status(self) -> Status:
         """How the run stands; a run killed without warning still says `running`."""
-        file = self.path / "status.json"
-        return msgspec.json.decode(file.read_bytes())["status"] if file.exists() else "running"
+        return self._standing().get("status", "running")
+
+    @property
+    def reason(self) -> str:
+        """Why the run stands as it does; empty while it runs."""
+        return self._standing().get("reason", "")
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
         return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+
+    def _standing(self) -> dict:
+        file = self.path / "status.json"
+        return msgspec.json.decode(file.read_bytes()) if file.exists() else {}
 
     def set_status(self, status: Status, reason: str = "") -> None:
         write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
