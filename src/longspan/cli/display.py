@@ -117,8 +117,18 @@ def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = 
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
-    other = "valid" if split == "test" else "test"
-    console.print(f"Next:  longspan evaluate {run.path} --split {other}")
+    console.print(next_commands(run, split))
+
+
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+"""What to ask of `longspan sample`, for the kinds of data that can be sampled."""
+
+
+def next_commands(run: Run, split: str) -> str:
+    """What to try on a run whose scores were just shown, one command a line."""
+    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 
 
 def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str, float]]]:

@@ -231,7 +231,9 @@ def _card(config: TrainConfig) -> str:
         f"A longspan run: {config.hidden_size} {config.activation} units, {config.output} output, "
         f"seed {config.seed}.\n\n"
         "    longspan resume .       # go on exactly where it stopped\n"
-        "    longspan evaluate .     # score the best weights\n\n"
+        "    longspan evaluate .     # score the best weights\n"
+        "    longspan sample .       # hear or read what it learned\n"
+        "    longspan inspect .      # how far gradients travel back through time\n\n"
         "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
         "with the best validation score, `result.json` their scores once the run is done.\n"
     )
