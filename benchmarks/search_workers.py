@@ -34,7 +34,7 @@ def run_study(arguments: argparse.Namespace, workers: int) -> dict:
         subprocess.run([*command, "--space", str(space)], check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - began
         runs = [Run.open(path) for path in sorted(Path(folder).glob("trials/*"))]
-        speeds = [1 / (typical_epoch_seconds(run) or float("inf")) for run in runs]
+        speeds = [1 / (typical_epoch_seconds(run, "seconds") or float("inf")) for run in runs]
         return {"seconds": seconds, "epochs_per_second": workers * statistics.mean(speeds)}
 
 

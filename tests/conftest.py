@@ -1,14 +1,22 @@
-"""One thread and the CPU for every test; data-dependent tests skip visibly where the data are not."""
+"""One thread and the CPU for every test; data-dependent tests skip visibly where the data are not.
+
+Nearly all the time of the suite is XLA compiling tiny programs: it optimizes them little here, and what one process has
+compiled, the others (and the next run) read from a cache. Subprocesses inherit all of it.
+"""
 
 import os
-
-os.environ.setdefault("NPROC", "1")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+CACHE = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
+
+os.environ.setdefault("NPROC", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
 @pytest.fixture

@@ -66,9 +66,10 @@ def test_time_is_that_of_all_processes(tmp_path):
     assert typical_epoch_seconds(run) is None
     lines = [(1, 10.0), (2, 12.0), (3, 15.0), (3, 4.0), (4, 6.0), (5, 8.0)]  # killed after epoch 3 was written
     for epoch, seconds in lines:
-        run.append_timing({"epoch": epoch, "seconds": seconds})
+        run.append_timing({"epoch": epoch, "seconds": seconds, "processor_seconds": seconds / 2})
     assert seconds_trained(run) == 10 + 2 + 4 + 2 + 2
-    assert typical_epoch_seconds(run) == 2
+    assert seconds_trained(run, "processor_seconds") == 10
+    assert typical_epoch_seconds(run) == 1
     with (run.path / "timing.jsonl").open("ab") as file:
         file.write(b'{"epoch": 6, "sec')
     assert seconds_trained(run) == 20

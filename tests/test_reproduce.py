@@ -11,7 +11,8 @@ from results import failed_study, make_result, study_result
 
 from longspan import cli, paper, recipes
 from longspan.cli import machine
-from longspan.cli.reproduce import choose_cells, seconds_of
+from longspan.cli.durations import seconds_of
+from longspan.cli.reproduce import choose_cells
 from longspan.data.archive import write_set
 from longspan.data.library import load
 from longspan.errors import InputError
@@ -52,6 +53,13 @@ def test_empty_cells_come_first_the_small_data_sets_before_the_large():
     other = Cell("table1", "sgd+cl", "jsb")
     assert next_task([known(MUSEDATA), known(JSB, good), known(other)], PLAN) == Task(other, "search", 4)
     assert next_task([known(MUSEDATA), known(JSB, good)], PLAN) == Task(MUSEDATA, "search", 4)
+
+
+def test_cells_that_take_long_get_fewer_slots():
+    slow = [Cell("table1", row, "jsb") for row in ("hf", "nade:hf", "rbm:sgd+c")] + [CHARACTERS]
+    assert [next_task([known(cell)], PLAN).slots for cell in slow] == [1, 1, 1, 1]
+    behind_once = make_result(slow[0], -9.0, slots=1)
+    assert next_task([known(slow[0], behind_once)], PLAN) == Task(slow[0], "search", 2)
 
 
 def test_then_settled_cells_get_their_seeds_and_cells_behind_get_trials():
@@ -157,13 +165,13 @@ def test_rows_and_columns_are_chosen_or_refused():
     ("text", "seconds"), [("90s", 90), ("90m", 5400), ("2h", 7200), ("1.5 h", 5400), ("1d", 86400)]
 )
 def test_budgets(text, seconds):
-    assert seconds_of(text) == seconds
+    assert seconds_of(text, "--budget") == seconds
 
 
 @pytest.mark.parametrize("text", ["2", "h", "two hours", "2x", "-1h"])
 def test_bad_budgets_are_one_clear_line(text):
     with pytest.raises(InputError, match="--budget must be"):
-        seconds_of(text)
+        seconds_of(text, "--budget")
 
 
 def test_rows_without_a_recipe_are_set_aside_with_the_reason(tmp_path, monkeypatch):

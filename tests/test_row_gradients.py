@@ -35,6 +35,10 @@ def config_of(output, **changes):
     return tiny_config("sgd+c", output=output, classes=5, chunk_length=STEPS, l1=0.01, **changes)
 
 
+def objective_of(config, data):
+    return Objective.of(config, ChunkSource(config, data).counted_steps)
+
+
 def start(config, data):
     """Parameters, what the objective needs beside them, and the first carry."""
     model = build(config, WORDS, base_rates(data), key=jax.random.key(1))
@@ -54,8 +58,8 @@ def advance(optimizer, config, data):
 @pytest.mark.parametrize(("output", "lanes"), [("factored", 1), ("softmax", 3)])
 def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes):
     config, threshold = config_of(output, lanes=lanes), 0.1
-    by_rows = make_optimizer(config, threshold)
-    whole = FirstOrder(Objective.of(config), config.learning_rate, 0.0, threshold)
+    by_rows = make_optimizer(config, objective_of(config, data), threshold, lambda: False)
+    whole = FirstOrder(objective_of(config, data), config.learning_rate, 0.0, threshold)
     before, got, figures = advance(by_rows, config, data)
     _, want, whole_figures = advance(whole, config, data)
     for name, figure in whole_figures.items():
@@ -78,7 +82,7 @@ def test_word_matrices_come_by_rows_where_that_pays(path, steps, tables, data, m
     chunk = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), ChunkSource(config, data).epoch(0))
 
     def gradients():
-        _, gradient = Objective.of(config).by_rows(params, carry, chunk, context)
+        _, gradient = objective_of(config, data).by_rows(params, carry, chunk, context)
         return [table.gradient.squares() for table in gradient.tables]
 
     assert len(jax.eval_shape(gradients)) == tables
@@ -87,6 +91,7 @@ def test_word_matrices_come_by_rows_where_that_pays(path, steps, tables, data, m
 def test_a_velocity_is_kept_only_where_there_is_momentum(data):
     config = config_of("factored")
     params, _, _ = start(config, data)
-    assert make_optimizer(config, None).init(params).velocity is None
-    moving = make_optimizer(dataclasses.replace(config, momentum=0.5), None)
+    objective = objective_of(config, data)
+    assert make_optimizer(config, objective, None, lambda: False).init(params).velocity is None
+    moving = make_optimizer(dataclasses.replace(config, momentum=0.5), objective, None, lambda: False)
     assert jax.tree.structure(moving.init(params).velocity) == jax.tree.structure(params)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import optuna
@@ -145,13 +144,11 @@ def test_heartbeats_are_sent_while_a_slot_is_run(sqlite):
 
 def test_a_worker_killed_in_the_middle_of_a_claim_leaves_the_slot_free(sqlite):
     study = make_study(sqlite)
-    study._queue(0)  # killed before it could take what it queued
+    study._add_attempt(0, optuna.trial.TrialState.RUNNING)  # killed before it could sign
     assert study.claim("me").slot == 0
-    study._queue(1)
-    with warnings.catch_warnings(action="ignore"):
-        study._study.ask()  # killed before it could sign
+    assert [slot.status for slot in study.slots()] == ["running", *["waiting"] * 5]
+    optuna.load_study(study_name="tiny", storage=sqlite).enqueue_trial({"learning_rate": 0.05})  # by hand, no slot
     assert study.claim("me").slot == 1
-    assert [slot.status for slot in study.slots()] == ["running", "running", *["waiting"] * 4]
 
 
 def test_a_worker_killed_before_it_could_finish_the_record_leaves_the_slot_free(sqlite):

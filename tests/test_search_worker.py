@@ -15,6 +15,7 @@ from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.search import conclusion, pool, pruning, slots, storage, worker
 from longspan.search.definition import define
+from longspan.search.limits import Limits
 from longspan.search.place import Place
 from longspan.search.pruning import WARM_UP_EPOCHS, pruning_epoch
 from longspan.search.result import StudyResult
@@ -92,6 +93,16 @@ def test_only_the_winner_by_validation_is_tested_and_only_once(tmp_path, monkeyp
     assert not study.concluded
     assert run_here(study, tmp_path).winner == result.winner
     assert sorted(scored) == ["test", "train"]
+
+
+def test_a_trial_ends_with_the_epoch_that_passes_its_time_and_counts(tmp_path):
+    study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=9), 1)
+    limits = Limits(trial_seconds=0.0)
+    assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False, limits=limits) == "finished"
+    (trial,) = msgspec.convert(study.result, StudyResult).trials
+    assert (trial.outcome.status, trial.outcome.epochs) == ("done", 1)
+    assert "a trial may take 0 seconds" in trial.outcome.reason
+    assert trial.tested is not None
 
 
 def test_of_seeds_every_one_is_tested(tmp_path):

@@ -17,7 +17,7 @@ from longspan.models.parameters import split_constants
 from longspan.models.sequence import SequenceModel
 from longspan.training import checkpoints
 from longspan.training.loop import train
-from longspan.training.objective import Context
+from longspan.training.objective import Context, Objective
 from longspan.training.runs import DataRecord, Run
 from longspan.training.second_order import SecondOrder
 from longspan.training.sequence_batch import draw
@@ -42,7 +42,7 @@ class Problem:
         self.model = initial_model(config, DataRecord.of(data), base_rates(data))
         self.params, constants = split_constants(self.model)
         self.context = Context(constants, jax.random.key(config.seed))
-        self.optimizer = SecondOrder.of(config, lambda: False)
+        self.optimizer = SecondOrder.of(config, Objective.of(config), lambda: False)
         self.chunks = self.source.epoch(0)
 
     def blocks(self):

@@ -11,9 +11,14 @@ from typing import Literal
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored"]
+OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored", "gaussian"]
 
-OUTPUTS_FOR = {"music": ("bernoulli", "nade", "rbm"), "text": ("softmax", "factored")}
+OUTPUTS_FOR = {
+    "music": ("bernoulli", "nade", "rbm"),
+    "text": ("softmax", "factored"),
+    "classes": ("softmax",),
+    "numbers": ("gaussian",),
+}
 """Outputs that predict each kind of data."""
 
 
@@ -25,12 +30,14 @@ class TrainConfig:
     """The paper's letters this config started from: C clip, L leaky, R rectifier + L1, M momentum."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    span: int = 30
+    """Synthetic tasks: about how long the sequences are, over which something is to be remembered."""
     seed: int = 0
     """Seed of initial weights, song order and everything else that is random."""
 
     # Model
     output: OutputName = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade, rbm) or symbol (softmax, factored) given the hidden state."""
+    """Distribution of the next frame (bernoulli, nade, rbm), symbol (softmax, factored) or number (gaussian)."""
     nade_size: int = 150
     """nade: hidden units that tie the keys of a frame together."""
     rbm_size: int = 150
@@ -87,6 +94,8 @@ class TrainConfig:
     """sgd: stochastic gradient descent, one update a chunk; hf: Hessian-free, one update a block of chunks."""
     initial_damping: float = 0.5
     """hf: first lambda, how much a large step is distrusted; it adapts."""
+    minimal_damping: float = 1e-8
+    """hf: lambda never falls below this; a larger one keeps steps short where few data would be learnt by heart."""
     structural_damping: float = 1.0
     """hf: mu, how much changes of the hidden units are distrusted, relative to lambda; 0 for not at all."""
     cg_iterations: int = 250
@@ -124,6 +133,11 @@ class TrainConfig:
             rule.check(self)
         if self.leak_low > self.leak_high:
             raise InputError(f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}")
+        if self.optimizer == "hf" and self.output == "rbm":
+            raise InputError(
+                "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
+                "as rbm:sgd+c, or choose another output, such as nade:hf"
+            )
 
 
 @dataclass(frozen=True)
@@ -155,6 +169,7 @@ class Rule:
 
 RULES = (
     Rule("seed", 0, 2**32 - 1),
+    Rule("span", 1, 100_000),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
     Rule("rbm_size", 1, 65536),
@@ -173,6 +188,7 @@ RULES = (
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
     Rule("initial_damping", 0, open_low=True),
+    Rule("minimal_damping", 0),
     Rule("structural_damping", 0),
     Rule("cg_iterations", 1, 100_000),
     Rule("curvature_sequences", 1, 1_000_000),

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from longspan.data.kinds import Data
 from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
-from longspan.data.text import TextData
+from longspan.data.tasks import TaskData
 from longspan.models.cells import LeakyCell
 from longspan.models.sequence import SequenceModel
 
@@ -86,10 +87,15 @@ def gradient_flow(model: SequenceModel, chunk: Chunks, lags: int) -> GradientFlo
     )
 
 
-def longest_chunk(data: MusicData | TextData, split: str, lags: int) -> Chunks:
-    """The longest song of a split, or the beginning of its text, as one chunk that shows each lag many times."""
+def longest_chunk(data: Data, split: str, lags: int) -> Chunks:
+    """The longest song of a split, or the beginning of its text, as one chunk that shows each lag many times.
+
+    Of a synthetic task it is a single sequence, however short.
+    """
     steps = SPANS * (lags + 1)
-    if isinstance(data, MusicData):
+    if isinstance(data, TaskData):
+        chunks = data.judged_chunks(split, lanes=1)
+    elif isinstance(data, MusicData):
         chunks = arrange([max(data.splits[split], key=len)[:steps]], steps)
     else:
         chunks = arrange(data.splits[split][:steps], steps, end_token=data.end_token)

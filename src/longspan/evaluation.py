@@ -15,15 +15,18 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from longspan.data.kinds import Data
 from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
-from longspan.data.text import TextData
+from longspan.data.synthetic import SQUARED_ERROR
+from longspan.data.tasks import TaskData
 from longspan.models.outputs import EstimatedOutput
 from longspan.models.sequence import SequenceModel
 
 LANES = 16
 """Songs evaluated side by side; the score does not depend on it beyond rounding."""
 CHUNK_LENGTH = 200
+TASK_LANES = 100
 ACCURACY_SAMPLES = 10
 """Frames sampled for every true frame when accuracy is estimated."""
 ACCURATE_STEPS = 400
@@ -40,6 +43,8 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     accuracy_union: float | None = None
     perplexity: float | None = None
     bits_per_character: float | None = None
+    error_rate: float | None = None
+    squared_error: float | None = None
 
 
 class SplitEvaluator:
@@ -50,16 +55,22 @@ class SplitEvaluator:
         split: `train`, `valid` or `test`.
     """
 
-    def __init__(self, data: MusicData | TextData, split: str):
+    def __init__(self, data: Data, split: str):
         self.data = data
-        # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
-        self.lanes = min(LANES, len(data.splits[split])) if isinstance(data, MusicData) else 1
+        self.lanes = _lanes(data, split)
         self.chunks = arrange_split(data, split, CHUNK_LENGTH, self.lanes)
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
         """Mean log-likelihood of a step in nats; a rough estimate, always by the same draws, if it is not exact."""
         return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"]
+
+    def errors(self, model: SequenceModel) -> dict[str, float]:
+        """What a synthetic task is judged by: `error_rate`, and `squared_error` of numbers; nothing for other data."""
+        if not isinstance(self.data, TaskData):
+            return {}
+        figures = _class_errors if self.data.kind == "classes" else _number_errors
+        return self._means(figures, model, jax.random.key(0))
 
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every figure that applies to this kind of data."""
@@ -71,6 +82,8 @@ class SplitEvaluator:
             log_likelihood = self.log_likelihood(model)
         if isinstance(self.data, MusicData):
             return Scores(log_likelihood, error, **self._means(_accuracies, model, key_accuracy))
+        if isinstance(self.data, TaskData):
+            return Scores(log_likelihood, error, **self.errors(model))
         if self.data.unit == "word":
             return Scores(log_likelihood, error, perplexity=math.exp(-log_likelihood))
         return Scores(log_likelihood, error, bits_per_character=-log_likelihood / math.log(2))
@@ -105,8 +118,17 @@ def corrected_mean(rough: Float[np.ndarray, " step"], corrections: Float[np.ndar
     return float(np.asarray(rough, np.float64).mean() + corrections.mean()), float(error)
 
 
-def arrange_split(data: MusicData | TextData, split: str, chunk_length: int, lanes: int) -> Chunks:
-    """A split in its own order, as chunks."""
+def _lanes(data: Data, split: str) -> int:
+    if isinstance(data, TaskData):
+        return TASK_LANES
+    # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
+    return min(LANES, len(data.splits[split])) if isinstance(data, MusicData) else 1
+
+
+def arrange_split(data: Data, split: str, chunk_length: int, lanes: int) -> Chunks:
+    """A split in its own order, as chunks; of a task, the fixed set it is judged by."""
+    if isinstance(data, TaskData):
+        return data.judged_chunks(split, lanes)
     if isinstance(data, MusicData):
         return arrange(data.splits[split], chunk_length, lanes)
     return arrange(data.splits[split], chunk_length, lanes, end_token=data.end_token)
@@ -137,6 +159,22 @@ def _log_probs(model, hidden, chunk, key):
 
 def _log_probs_and_hidden(model, hidden, chunk, key):
     return {**_log_probs(model, hidden, chunk, key), "hidden": hidden}
+
+
+def _class_errors(model, hidden, chunk, key):
+    missed = model.output.sample(hidden, key=key, temperature=0) != chunk.targets
+    return {"error_rate": _any_counted(missed, chunk.mask)}
+
+
+def _number_errors(model, hidden, chunk, key):
+    answers = model.output.sample(hidden, key=key, temperature=0)
+    squares = jnp.sum(jnp.square(answers - chunk.targets), axis=-1)
+    return {"error_rate": _any_counted(squares > SQUARED_ERROR, chunk.mask), "squared_error": squares}
+
+
+def _any_counted(missed, mask):
+    """One at all steps of a sequence that is wrong anywhere; each has as many that count, so their mean is a share."""
+    return jnp.broadcast_to(jnp.any(missed & mask, axis=0), mask.shape).astype(jnp.float32)
 
 
 def _accuracies(model, hidden, chunk, key):

@@ -13,9 +13,9 @@ import numpy as np
 
 from longspan import data as data_room
 from longspan import recipes
-from longspan.data.library import target_of
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.kinds import Data, targets_of
+from longspan.data.names import DEFAULT_SPAN
+from longspan.data.tasks import TaskData
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.models.sequence import SequenceModel
@@ -33,9 +33,9 @@ class Trained:
     run: Run
     model: SequenceModel
 
-    def evaluate(self, split: str = "test", *, data: MusicData | TextData | None = None) -> Scores:
+    def evaluate(self, split: str = "test", *, data: Data | None = None) -> Scores:
         """Scores on a split, as the paper counts them; the data are loaded by name where they are not given."""
-        content = data_room.load(self.run.config.data) if data is None else data
+        content = _load(self.run) if data is None else data
         return SplitEvaluator(content, split).scores(self.model)
 
     def sample(
@@ -48,6 +48,7 @@ class Trained:
         prime: np.ndarray | Sequence[int] | None = None,
     ) -> np.ndarray:
         """`num` sequences of frames or symbols that go on from `prime`, or from silence."""
+        self.run.data.kind_to_sample()
         return generate(
             self.model,
             length=length,
@@ -61,7 +62,7 @@ class Trained:
 
 def train(
     recipe: str = "sgd+c",
-    data: str | MusicData | TextData = "bach",
+    data: str | Data = "bach",
     *,
     run_dir: Path | str | None = None,
     listeners: Sequence[Listener] = (),
@@ -81,19 +82,17 @@ def train(
         >>> trained = longspan.train("sgd+c", "jsb", hidden_size=100)    # doctest: +SKIP
         >>> trained.evaluate("test").log_likelihood                      # doctest: +SKIP
     """
-    content = data_room.load(data) if isinstance(data, str) else data
-    targets = target_of(getattr(content, "unit", None))
-    config = dataclasses.replace(recipes.settings(recipe, content.name, targets), **settings)
+    content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else data
+    settings |= {"span": content.span} if isinstance(content, TaskData) else {}
+    config = dataclasses.replace(recipes.settings(recipe, content.name, targets_of(content)), **settings)
     path = Path(run_dir) if run_dir is not None else next_run_path(Path("runs"), config)
     return _to_end(Run.create(path, config, DataRecord.of(content), {}), content, listeners)
 
 
-def resume(
-    path: Path | str, *, data: MusicData | TextData | None = None, listeners: Sequence[Listener] = ()
-) -> Trained:
+def resume(path: Path | str, *, data: Data | None = None, listeners: Sequence[Listener] = ()) -> Trained:
     """Go on with a run exactly where it stopped."""
     run = Run.open(Path(path))
-    return _to_end(run, data_room.load(run.config.data) if data is None else data, listeners)
+    return _to_end(run, _load(run) if data is None else data, listeners)
 
 
 def open_run(path: Path | str) -> Trained:
@@ -102,7 +101,11 @@ def open_run(path: Path | str) -> Trained:
     return Trained(run, trained_model(run))
 
 
-def _to_end(run: Run, content: MusicData | TextData, listeners: Sequence[Listener]) -> Trained:
+def _load(run: Run) -> Data:
+    return data_room.load(run.config.data, span=run.config.span)
+
+
+def _to_end(run: Run, content: Data, listeners: Sequence[Listener]) -> Trained:
     with run.locked():
         outcome = run_training(run, content, listeners=listeners)
     if outcome.status == "diverged":

@@ -22,6 +22,7 @@ COMMANDS = {
     "worker": "join a study from anywhere its storage can be reached",
     "reproduce": "the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
     "compare": "settings and scores of several runs side by side",
+    "report": "one HTML page of runs, studies or results: longspan report RUN -o report.html",
     "data": "list, get, describe or import data sets",
     "doctor": "versions, devices, kernels, data found, write access",
 }

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from longspan.cli.options import parse, pick
 from longspan.cli.output import print_json, progress_bar
+from longspan.data.names import DEFAULT_SPAN
 
 REMARKS_SHOWN = 4
 USAGE = """usage: longspan data ACTION [...]      longspan data ACTION --help says more
@@ -38,6 +39,8 @@ class NameOptions:
 
     name: Annotated[str, tyro.conf.Positional]
     """A name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    span: int = DEFAULT_SPAN
+    """Synthetic tasks: about how long the sequences are."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -153,7 +156,7 @@ def _load(options: NameOptions):
     from longspan.data import load
 
     with progress_bar(quiet=options.json) as progress:
-        return load(options.name, options.data_dir, progress=progress)
+        return load(options.name, options.data_dir, span=options.span, progress=progress)
 
 
 def _show_summary(summary) -> None:
@@ -173,7 +176,9 @@ def _show_summary(summary) -> None:
     console.print(splits)
     console.print("Trivial baselines on the test split:")
     for name, value in asdict(summary.baselines).items():
-        shown = f"{100 * value:.2f} %" if "accuracy" in name else f"{value:.3f}"
+        if value is None:
+            continue
+        shown = f"{100 * value:.2f} %" if "accuracy" in name or name == "error_rate" else f"{value:.3f}"
         console.print(f"  {name.replace('_', ' '):<28} {shown}")
 
 

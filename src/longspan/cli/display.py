@@ -1,5 +1,6 @@
 """What a person sees of a run: a live line while it trains, a table of scores when it is done."""
 
+import dataclasses
 import math
 import time
 
@@ -9,9 +10,9 @@ from rich.table import Table
 
 from longspan import paper
 from longspan.cli.figures import SHOWN, duration, format_figure
-from longspan.data.baselines import MusicBaselines, trivial_baselines
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.baselines import MusicBaselines, TaskBaselines, trivial_baselines
+from longspan.data.kinds import Data
+from longspan.data.synthetic import WRONG_SHARE
 from longspan.evaluation import Scores
 from longspan.training.loop import Listener
 from longspan.training.runs import Run
@@ -57,7 +58,7 @@ class TrainingDisplay(Listener):
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
             f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  valid {self.valid}  "
-            f"{describe_updates(progress.figures())}  at most {duration(left / rate)} left"
+            f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(
             self.task,
@@ -72,14 +73,17 @@ class TrainingDisplay(Listener):
         train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
         mark = "[green]best[/]" if record["best"] else ""
         self.console.print(
-            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_updates(record)}  "
+            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_figures(record)}  "
             f"{duration(seconds)}  {mark}",
             highlight=False,
             soft_wrap=True,
         )
 
 
-UPDATE_FIGURES = {
+FIGURES = {
+    "valid_error_rate": "wrong {:6.1%}",
+    "valid_squared_error": "squared error {:.4f}",
+    "objective_after": "objective {:.3f}",
     "gradient_norm": "norm {:6.2f}",
     "clipped": "clipped {:4.0%}",
     "learning_rate": "rate {:.2g}",
@@ -91,12 +95,12 @@ UPDATE_FIGURES = {
 }
 
 
-def describe_updates(figures: dict) -> str:
-    """What the optimizer said of its updates, in the words of a terminal line."""
-    return "  ".join(form.format(figures[name]) for name, form in UPDATE_FIGURES.items() if name in figures)
+def describe_figures(figures: dict) -> str:
+    """How a task stands and what the optimizer said of its updates, in the words of a terminal line."""
+    return "  ".join(form.format(figures[name]) for name, form in FIGURES.items() if name in figures)
 
 
-def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores, reason: str = "") -> None:
+def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = "") -> None:
     """Print scores beside trivial baselines and the paper's number, and what to try next."""
     console = Console(highlight=False)
     if reason:
@@ -113,11 +117,21 @@ def show_scores(run: Run, data: MusicData | TextData, split: str, scores: Scores
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
-    other = "valid" if split == "test" else "test"
-    console.print(f"Next:  longspan evaluate {run.path} --split {other}")
+    console.print(next_commands(run, split))
 
 
-def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tuple[str, dict[str, float]]]:
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+"""What to ask of `longspan sample`, for the kinds of data that can be sampled."""
+
+
+def next_commands(run: Run, split: str) -> str:
+    """What to try on a run whose scores were just shown, one command a line."""
+    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
+
+
+def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str, float]]]:
     """What to hold a score against: the paper's cell for this recipe, and predictions that ignore the past."""
     rows = []
     cell = paper.test_figures(run.config.recipe, run.config.data) if split == "test" else None
@@ -135,6 +149,9 @@ def reference_rows(run: Run, data: MusicData | TextData, split: str) -> list[tup
             ("one rate per key", per_key),
             ("one rate for all", {"log_likelihood": baselines.one_rate_log_likelihood}),
         ]
+    if isinstance(baselines, TaskBaselines):
+        constant = {name: value for name, value in dataclasses.asdict(baselines).items() if value is not None}
+        return [*rows, ("solved below", {"error_rate": WRONG_SHARE}), ("always the same answer", constant)]
     unigram = {
         "log_likelihood": -math.log(baselines.perplexity),
         "perplexity": baselines.perplexity,

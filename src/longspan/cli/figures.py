@@ -6,14 +6,16 @@ SHOWN = {
     "accuracy_union": "union accuracy %",
     "perplexity": "perplexity",
     "bits_per_character": "bits per character",
+    "error_rate": "wrong sequences %",
+    "squared_error": "squared error",
 }
 
 
 def format_figure(name: str, value: float | None) -> str:
-    """A score as a table shows it: accuracies in percent."""
+    """A score as a table shows it: accuracies and error rates in percent."""
     if value is None:
         return ""
-    return f"{100 * value:.2f}" if name.startswith("accuracy") else f"{value:.3f}"
+    return f"{100 * value:.2f}" if name.startswith(("accuracy", "error_rate")) else f"{value:.3f}"
 
 
 def duration(seconds: float) -> str:

@@ -1,6 +1,5 @@
 """`longspan reproduce`: the paper's tables, computed cell by cell, and the page that shows them beside the paper's."""
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from longspan import cli
+from longspan.cli.durations import seconds_of
 from longspan.cli.loading import load_data
 from longspan.cli.options import parse, pick
 from longspan.cli.output import print_json
@@ -28,8 +28,6 @@ from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, re
 from longspan.search.pool import available_cores
 from longspan.search.reproduction import Reproduction, Settings
 from longspan.search.study import Study
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,8 @@ class ReproduceOptions:
     budget: str | None = None
     """Stop after this time, such as 90m or 2h; without it, when nothing is left to do."""
     plan: Plan = field(default_factory=Plan)
+    trial_limit: str | None = None
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     max_epochs: int | None = None
     """Passes over the training data at most, instead of what the recipes say."""
     workers: int = available_cores()
@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> int:
     if options.table is None:
         raise InputError("expected table1 or table2, or --render-only to write the page again")
     cells = choose_cells(options.table, options.rows, options.columns)
-    deadline = time.monotonic() + (seconds_of(options.budget) if options.budget else float("inf"))
+    deadline = time.monotonic() + (seconds_of(options.budget, "--budget") if options.budget else float("inf"))
     fingerprints: dict[str, str] = {}
 
     def fingerprint(name: str) -> str:
@@ -83,7 +83,8 @@ def run(arguments: list[str]) -> int:
         return fingerprints[name]
 
     work_dir = options.work_dir or cache_directory() / "reproduction"
-    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs)
+    trial_seconds = seconds_of(options.trial_limit, "--trial-limit") if options.trial_limit else None
+    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs, trial_seconds)
     reproduction = Reproduction(cells, options.plan, settings, fingerprint)
     with ReproductionDisplay(quiet=options.json) as display, first_interrupt() as interrupted:
         for reason in dict.fromkeys(reproduction.missing.values()):
@@ -105,14 +106,6 @@ def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ..
     return [cell for cell in cells if (not rows or cell.row in rows) and (not columns or cell.data in columns)]
 
 
-def seconds_of(budget: str) -> float:
-    """A duration such as `90m`, `2h` or `1.5h`, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip().lower())
-    if match is None:
-        raise InputError(f"--budget must be a number and one of s, m, h, d, such as 90m or 2h: got {budget!r}")
-    return float(match[1]) * UNITS[match[2]]
-
-
 class ReproductionDisplay:
     """A line for every task and every result, and the live table of the study that runs."""
 
@@ -132,9 +125,11 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purpose = f"search, {task.slots} slots" if task.kind == "search" else f"other seeds of the winner, {task.slots}"
-        self.say(f"\n[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table}): {purpose}")
-        return self.current.enter_context(StudyDisplay(study, quiet=self.quiet)).refresh
+        purpose = "search" if task.kind == "search" else "the winner with other seeds"
+        cell = f"[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table})"
+        self.say(f"\n{cell}: {purpose}, {task.slots} slots")
+        earlier = (slot.number for slot in study.slots() if slot.finished)
+        return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
 
     def on_result(self, result: CellResult) -> None:
         self.current.close()

@@ -15,7 +15,7 @@ from longspan.training.runs import Run
 def run(arguments: list[str]) -> int:
     options = parse(SampleOptions, arguments, "longspan sample")
     sampled = Run.open(options.path)
-    check(options, sampled.data.kind)
+    check(options, sampled.data.kind_to_sample())
     medium = medium_of(options, sampled.data)
     machine.prepare(sampled.config.threads)
     import jax

@@ -9,6 +9,7 @@ import msgspec
 import tyro
 
 from longspan import cli
+from longspan.cli.durations import limits_from
 from longspan.cli.loading import load_data
 from longspan.cli.options import DEFAULT_RECIPE, configure, fixed_settings, parse
 from longspan.cli.output import print_json
@@ -50,6 +51,8 @@ class Searching:
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints of a run."""
+    trial_limit: str | None = None
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     json: bool = False
     """Print only the result, as JSON."""
 
@@ -71,12 +74,13 @@ class SearchOptions:
 def run(arguments: list[str]) -> int:
     options, fixed = parse_search(arguments)
     searching = options.searching
-    content = load_data(options.config.data, searching.data_dir, quiet=searching.json)
+    content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
     url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)
     study = create_or_continue(url, definition, searching.trials)
-    pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.checkpoint_seconds)
+    limits = limits_from(searching.checkpoint_seconds, searching.trial_limit)
+    pool = PoolOptions(folder, searching.workers, searching.data_dir, limits)
     if not searching.json:
         shown = storage.hide_password(url)
         sys.stdout.write(

@@ -9,8 +9,7 @@ from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
 from longspan.cli.output import print_json
 from longspan.cli.signals import first_interrupt
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.kinds import Data
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.training.loop import Listener, Outcome, train
 from longspan.training.runs import Run
@@ -18,7 +17,7 @@ from longspan.training.setup import trained_model
 from longspan.training.tensorboard import TensorBoardListener
 
 
-def run_to_end(run: Run, content: MusicData | TextData, watching: Watching) -> int:
+def run_to_end(run: Run, content: Data, watching: Watching) -> int:
     """Train a run to its end, score its best weights on the test split and say what to do next."""
     as_json = watching.json
     with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
@@ -46,7 +45,7 @@ def run_to_end(run: Run, content: MusicData | TextData, watching: Watching) -> i
     return cli.DONE
 
 
-def evaluate(run: Run, content: MusicData | TextData, split: str, *, as_json: bool) -> int:
+def evaluate(run: Run, content: Data, split: str, *, as_json: bool) -> int:
     """Score the best weights of a run on a split."""
     scores = SplitEvaluator(content, split).scores(trained_model(run))
     if as_json:
@@ -56,12 +55,12 @@ def evaluate(run: Run, content: MusicData | TextData, split: str, *, as_json: bo
     return cli.DONE
 
 
-def _scores_document(run: Run, content: MusicData | TextData, split: str, scores: dict) -> dict:
+def _scores_document(run: Run, content: Data, split: str, scores: dict) -> dict:
     references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
     return {"run": str(run.path), "split": split, **scores, "references": references}
 
 
-def _after_interrupt(run: Run, content: MusicData | TextData, outcome: Outcome, as_json: bool) -> int:
+def _after_interrupt(run: Run, content: Data, outcome: Outcome, as_json: bool) -> int:
     score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
     if as_json:
         print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})

@@ -1,6 +1,7 @@
 """What a person sees of a study: a live table of its slots, and the winner beside the paper's number."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -22,11 +23,12 @@ LINES_BESIDE_TABLE = 8
 class StudyDisplay:
     """A table that follows the study; on something that is not a terminal, one line per finished slot."""
 
-    def __init__(self, study: Study, *, quiet: bool):
+    def __init__(self, study: Study, *, quiet: bool, told: Iterable[int] = ()):
+        """`told` are the slots that need no line any more."""
         self.study = study
         self.console = Console(stderr=quiet, quiet=quiet, highlight=False)
         self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
-        self.told: set[int] = set()
+        self.told = set(told)
 
     def __enter__(self) -> "StudyDisplay":
         definition = self.study.definition

@@ -11,7 +11,7 @@ from longspan.training.runs import DataRecord, Run, next_run_path
 def run(arguments: list[str]) -> int:
     options = parse_train(arguments)
     config = options.config
-    content = load_data(config.data, options.data_dir, quiet=options.watching.json)
+    content = load_data(config.data, options.data_dir, quiet=options.watching.json, span=config.span)
     path = options.run_dir or next_run_path(Path("runs"), config)
     created = Run.create(path, config, DataRecord.of(content), machine.describe(config.threads))
     machine.prepare(config.threads)

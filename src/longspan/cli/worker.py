@@ -10,6 +10,7 @@ import tyro
 
 from longspan import cli
 from longspan.cli import machine
+from longspan.cli.durations import limits_from
 from longspan.cli.loading import load_data, refuse_other_data
 from longspan.cli.options import parse
 from longspan.cli.signals import first_interrupt
@@ -38,6 +39,8 @@ class WorkerOptions:
     """Run on these cores only."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints."""
+    trial_limit: str | None = None
+    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
     attached: int | None = None
     """Stop when this process, which started the worker, is gone."""
     quiet: bool = False
@@ -58,7 +61,7 @@ def _work(study: Study, options: WorkerOptions) -> int:
     from longspan.search.worker import work
 
     base = study.definition.base
-    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet)
+    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet, span=base.span)
     refuse_other_data(content, study.definition.fingerprint, base.data)
     place = Place(options.study_dir or Path("studies") / study.definition.name, machine.describe(base.threads))
     with first_interrupt() as signalled, presence.present() as name:
@@ -70,7 +73,7 @@ def _work(study: Study, options: WorkerOptions) -> int:
             place,
             worker=name,
             interrupted=lambda: signalled() or options.attached not in (None, os.getppid()),
-            checkpoint_seconds=options.checkpoint_seconds,
+            limits=limits_from(options.checkpoint_seconds, options.trial_limit),
         )
     if outcome == "interrupted":
         return cli.INTERRUPTED

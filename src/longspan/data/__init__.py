@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longspan.data.baselines import MusicBaselines, TextBaselines, trivial_baselines
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.library import Entry, TargetKind, catalogue, load, target_kind, target_of
+    from longspan.data.kinds import Data, TargetKind, targets_of
+    from longspan.data.library import Entry, catalogue, load, target_kind
     from longspan.data.music import MusicData
     from longspan.data.progress import Progress
     from longspan.data.sequences import Chunks, arrange, chunk_order, song_order
     from longspan.data.summary import DataSummary, summarize
+    from longspan.data.tasks import TaskData
     from longspan.data.text import TextData
 
 __all__ = [
     "Chunks",
+    "Data",
     "DataSummary",
     "Entry",
     "ImportReport",
@@ -28,6 +31,7 @@ __all__ = [
     "MusicData",
     "Progress",
     "TargetKind",
+    "TaskData",
     "TextBaselines",
     "TextData",
     "arrange",
@@ -38,18 +42,20 @@ __all__ = [
     "song_order",
     "summarize",
     "target_kind",
-    "target_of",
+    "targets_of",
     "trivial_baselines",
 ]
 
 _HOMES = {
     "baselines": ("MusicBaselines", "TextBaselines", "trivial_baselines"),
     "importing": ("ImportReport", "import_path"),
-    "library": ("Entry", "TargetKind", "catalogue", "load", "target_kind", "target_of"),
+    "kinds": ("Data", "TargetKind", "targets_of"),
+    "library": ("Entry", "catalogue", "load", "target_kind"),
     "music": ("MusicData",),
     "progress": ("Progress",),
     "sequences": ("Chunks", "arrange", "chunk_order", "song_order"),
     "summary": ("DataSummary", "summarize"),
+    "tasks": ("TaskData",),
     "text": ("TextData",),
 }
 

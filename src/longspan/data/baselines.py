@@ -2,7 +2,7 @@
 
 For music: one rate of notes for all keys, one rate a key, and a frame of coin flips. They also pin the
 metrics: these log-likelihoods are in nats a frame, summed over keys and averaged over all frames of the split
-together. For text: the frequencies of single tokens.
+together. For text: the frequencies of single tokens. For a synthetic task: the best answer that is always the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from longspan.data.kinds import Data
 from longspan.data.music import KEYS, MusicData
-from longspan.data.text import TextData
+from longspan.data.synthetic import SQUARED_ERROR
+from longspan.data.tasks import TaskData
 
 # As many frames as the second-level cache holds the distributions of.
 FRAMES_AT_ONCE = 256
@@ -39,8 +41,21 @@ class TextBaselines:
     bits_per_token: float
 
 
-def trivial_baselines(data: MusicData | TextData, split: str = "test") -> MusicBaselines | TextBaselines:
+@dataclass(frozen=True)
+class TaskBaselines:
+    """How many sequences the best constant answer gets wrong, and, for numbers, its mean squared error."""
+
+    error_rate: float
+    squared_error: float | None = None
+
+
+Baselines = MusicBaselines | TextBaselines | TaskBaselines
+
+
+def trivial_baselines(data: Data, split: str = "test") -> Baselines:
     """The baselines, fitted to the training split and measured on `split`."""
+    if isinstance(data, TaskData):
+        return _task_baselines(data, split)
     if isinstance(data, MusicData):
         return _music_baselines(np.concatenate(data.splits["train"]), np.concatenate(data.splits[split]))
     return _text_baselines(data.splits["train"], data.splits[split], len(data.vocabulary))
@@ -121,6 +136,21 @@ def _music_baselines(train: np.ndarray, test: np.ndarray) -> MusicBaselines:
 def _log_likelihood(rates: np.ndarray, frames: np.ndarray) -> float:
     present = frames.mean(axis=0)
     return float(present @ np.log(rates) + (1 - present) @ np.log1p(-rates))
+
+
+def _task_baselines(data: TaskData, split: str) -> TaskBaselines:
+    train, test = (_answers(data, name) for name in ("train", split))
+    if data.kind == "numbers":
+        squares = np.square(test - train.mean())
+        return TaskBaselines(float(np.mean(squares > SQUARED_ERROR)), float(squares.mean()))
+    usual = np.array([np.bincount(column).argmax() for column in train.T])
+    return TaskBaselines(float(np.mean(np.any(test != usual, axis=1))))
+
+
+def _answers(data: TaskData, split: str) -> np.ndarray:
+    """The right answers of a split, (sequences, answers of each)."""
+    chunks = data.judged_chunks(split, lanes=1)
+    return chunks.targets[chunks.mask].reshape(len(chunks.lengths), -1)
 
 
 def _text_baselines(train: np.ndarray, test: np.ndarray, vocabulary_size: int) -> TextBaselines:

@@ -10,15 +10,16 @@ from typing import Literal
 from longspan.data.archive import read_set
 from longspan.data.chorales import chorales_available, load_chorales
 from longspan.data.download import benchmark_files
+from longspan.data.kinds import Data, TargetKind, targets_of, targets_of_unit
 from longspan.data.midi_folder import gather_midi
-from longspan.data.music import MusicData, read_benchmark_rolls
-from longspan.data.names import BACH, BENCHMARKS, BUILT_IN
+from longspan.data.music import read_benchmark_rolls
+from longspan.data.names import BACH, BENCHMARKS, BUILT_IN, DEFAULT_SPAN, TASK_DESCRIPTIONS
 from longspan.data.progress import Progress
 from longspan.data.storage import data_directory, imported_directory
-from longspan.data.text import TextData, Unit, load_text_file, read_benchmark_text
+from longspan.data.tasks import TaskData
+from longspan.data.text import Unit, load_text_file, read_benchmark_text
 from longspan.errors import InputError
 
-TargetKind = Literal["frames", "words", "characters"]
 UNIT_PREFIXES: dict[str, Unit] = {"words": "word", "chars": "character"}
 
 
@@ -31,18 +32,24 @@ class Entry:
     state: Literal["ready", "to download", "needs music21"]
 
 
-def load(name: str, data_dir: Path | str | None = None, *, progress: Progress | None = None) -> MusicData | TextData:
+def load(
+    name: str, data_dir: Path | str | None = None, *, span: int = DEFAULT_SPAN, progress: Progress | None = None
+) -> Data:
     """Load a data set.
 
     Args:
-        name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, an imported set, or a path: a folder of MIDI
-            files, an `.npz` of piano rolls, a text file (by characters; `words:path` reads it by words).
+        name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, a synthetic task (`addition`, ...), an imported set, or
+            a path: a folder of MIDI files, an `.npz` of piano rolls, a text file (by characters; `words:path`
+            reads it by words).
         data_dir: where benchmarks and imported sets are, see `storage.data_directory`.
+        span: how long the sequences of a synthetic task are.
         progress: told how far a download or conversion is.
 
     Returns:
-        `MusicData` or `TextData`; their `kind` tells which.
+        `MusicData`, `TextData` or `TaskData`; their `kind` tells which.
     """
+    if name in TASK_DESCRIPTIONS:
+        return TaskData(name, span)
     if name == BACH:
         return load_chorales(progress)
     if name in BENCHMARKS:
@@ -69,23 +76,18 @@ def load(name: str, data_dir: Path | str | None = None, *, progress: Progress | 
 
 def target_kind(name: str, data_dir: Path | str | None = None) -> TargetKind:
     """What the targets of a data set are, found without downloading or converting anything."""
+    if name in TASK_DESCRIPTIONS:
+        return TaskData(name).kind
     if name in BENCHMARKS:
-        return target_of(BENCHMARKS[name].unit)
+        return targets_of_unit(BENCHMARKS[name].unit)
     prefix, _, rest = name.partition(":")
     if prefix in UNIT_PREFIXES and rest:
-        return target_of(UNIT_PREFIXES[prefix])
+        return targets_of_unit(UNIT_PREFIXES[prefix])
     stored = _imported(data_dir).get(name) or (Path(name).expanduser() if name.lower().endswith(".npz") else None)
     if stored is not None and stored.is_file():
-        return target_of(getattr(read_set(stored, name), "unit", None))
+        return targets_of(read_set(stored, name))
     path = Path(name).expanduser()
     return "characters" if path.suffix.lower() == ".txt" or path.is_file() else "frames"
-
-
-def target_of(unit: Unit | None) -> TargetKind:
-    """Frames of music, which have no unit, or the words or characters of a text."""
-    if unit is None:
-        return "frames"
-    return "words" if unit == "word" else "characters"
 
 
 def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
@@ -96,6 +98,7 @@ def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
         for name, benchmark in BENCHMARKS.items()
     ]
     entries.append(Entry(BACH, BUILT_IN[BACH], "ready" if chorales_available() else "needs music21"))
+    entries += [Entry(name, description, "ready") for name, description in TASK_DESCRIPTIONS.items()]
     entries += [Entry(name, f"imported, {path}", "ready") for name, path in _imported(data_dir).items()]
     return entries
 

@@ -129,7 +129,18 @@ BENCHMARKS: dict[str, Benchmark] = {
 BACH = "bach"
 BACH_DESCRIPTION = "Bach's four-part chorales from the installed music21 corpus, a frame a quarter note"
 
+DEFAULT_SPAN = 30
+
+TASK_DESCRIPTIONS: dict[str, str] = {
+    "temporal-order": "synthetic: in which order came two symbols, --span steps long",
+    "addition": "synthetic: the mean of two marked numbers, --span steps long",
+    "multiplication": "synthetic: the product of two marked numbers, --span steps long",
+    "permutation": "synthetic: which of two symbols came first, --span steps ago",
+    "memorization": "synthetic: five bits to be given back after --span steps",
+}
+
 BUILT_IN: dict[str, str] = {
     **{name: benchmark.description for name, benchmark in BENCHMARKS.items()},
     BACH: BACH_DESCRIPTION,
+    **TASK_DESCRIPTIONS,
 }

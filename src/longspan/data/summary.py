@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from longspan.data.baselines import MusicBaselines, TextBaselines, trivial_baselines
+from longspan.data.baselines import Baselines, trivial_baselines
+from longspan.data.kinds import Data
 from longspan.data.music import MusicData
 from longspan.data.names import SPLITS
-from longspan.data.text import TextData
+from longspan.data.tasks import TaskData
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,43 @@ class TextSplit:
 
 
 @dataclass(frozen=True)
+class TaskSplit:
+    """The fixed set of a synthetic task: sequences, the steps of the longest, and those at which something is asked."""
+
+    sequences: int
+    longest_sequence: int
+    asked_steps: int
+
+
+@dataclass(frozen=True)
 class DataSummary:
     """What `longspan data info` shows; the fields that do not apply are None."""
 
     name: str
-    kind: Literal["music", "text"]
+    kind: Literal["music", "text", "classes", "numbers"]
     origin: str
     fingerprint: str
-    splits: dict[str, MusicSplit] | dict[str, TextSplit]
-    baselines: MusicBaselines | TextBaselines
+    splits: dict[str, MusicSplit] | dict[str, TextSplit] | dict[str, TaskSplit]
+    baselines: Baselines
     frames_per_beat: int | None = None
     unit: str | None = None
     vocabulary_size: int | None = None
+    span: int | None = None
     remarks: tuple[str, ...] = ()
 
 
-def summarize(data: MusicData | TextData) -> DataSummary:
+def summarize(data: Data) -> DataSummary:
     """Count a data set and compute its trivial baselines on the test split."""
+    if isinstance(data, TaskData):
+        return DataSummary(
+            data.name,
+            data.kind,
+            data.origin,
+            data.fingerprint,
+            {split: _task_split(data, split) for split in SPLITS},
+            trivial_baselines(data),
+            span=data.span,
+        )
     if isinstance(data, MusicData):
         return DataSummary(
             data.name,
@@ -77,6 +98,11 @@ def summarize(data: MusicData | TextData) -> DataSummary:
 def _music_split(songs: list[np.ndarray]) -> MusicSplit:
     notes = np.concatenate([song.sum(axis=1) for song in songs])
     return MusicSplit(len(songs), len(notes), max(map(len, songs)), float(notes.mean()), int(notes.max()))
+
+
+def _task_split(data: TaskData, split) -> TaskSplit:
+    mask = data.judged_chunks(split, lanes=1).mask
+    return TaskSplit(len(mask), mask.shape[1], data.counted_steps)
 
 
 def _text_split(tokens: np.ndarray, end_token: int) -> TextSplit:

@@ -122,10 +122,14 @@ class SyntheticTask:
             >>> batch.inputs.shape, int(batch.mask.sum())
             ((30, 4, 6), 4)
         """
-        if span < self.smallest_span:
-            raise InputError(f"span must be at least {self.smallest_span} for this task: got {span}")
+        self.check_span(span)
         stream = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split), step))
         return self.draw(np.random.default_rng(stream), span, batch_size)
+
+    def check_span(self, span: int) -> None:
+        """Refuse a span the task cannot have."""
+        if span < self.smallest_span:
+            raise InputError(f"--span must be at least {self.smallest_span} for this task: got {span}")
 
     def wrong_sequences(
         self, outputs: Float[np.ndarray, "time batch output"], batch: TaskBatch

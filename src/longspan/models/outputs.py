@@ -1,9 +1,11 @@
 """Output models: what distribution the next frame or symbol has, given the hidden state.
 
 Every one splits its likelihood into logits and a convex loss of them, which is the cut that a Gauss-Newton product
-needs. Here are the abstract seam and the two simple outputs: independent Bernoulli keys and the full softmax.
+needs. Here are the abstract seam and the simple outputs: independent Bernoulli keys, the full softmax, numbers with
+Gaussian noise.
 """
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -142,6 +144,30 @@ class Softmax(ExactOutput):
         if temperature == 0:
             return jnp.argmax(logits, axis=-1).astype(jnp.int32)
         return jax.random.categorical(key, logits / temperature).astype(jnp.int32)
+
+
+class Gaussian(ExactOutput):
+    """Numbers with Gaussian noise of unit variance around an affine function of the hidden state."""
+
+    weights: Float[Array, "hidden number"]
+    bias: Float[Array, " number"]
+
+    @staticmethod
+    def initial(hidden_size: int, bias: Float[Array, " number"], scale: float, *, key: PRNGKeyArray) -> "Gaussian":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        return Gaussian(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+
+    def logits(self, hidden, targets, length):
+        """The means."""
+        del targets
+        return affine(hidden, self.weights, self.bias, length)
+
+    def loss_of(self, logits, targets):
+        return 0.5 * jnp.sum(jnp.square(logits - targets) + math.log(2 * math.pi), axis=-1)
+
+    def sample(self, hidden, *, key, temperature=1.0):
+        means = hidden @ self.weights + self.bias
+        return means if temperature == 0 else means + temperature * jax.random.normal(key, means.shape)
 
 
 def bernoulli_loss(logits: Float[Array, "time lane key"], targets: Targets) -> Float[Array, "time lane"]:

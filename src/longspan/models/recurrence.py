@@ -56,26 +56,27 @@ def leaky_trace(
 ) -> tuple[Float[Array, "time lane hidden"], Float[Array, "time lane hidden"], Float[Array, "time lane hidden"]]:
     """`leaky_scan` with its inside: hidden states, pre-activations `z_t = h U + u_t` and the slopes `f'(z_t)`.
 
-    The slopes are numbers: no derivative flows through them.
+    The slopes are numbers: no derivative flows through them. All three are zero from `length` on.
     """
-    hidden, gain = passes.forward(drive, first, recurrent, leak, resets, length, activation=activation)
-    return _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
+    primals = (drive, first, recurrent, leak, resets, length)
+    return _inside(primals, *passes.forward(*primals, activation=activation))
 
 
-def _inside(drive, first, recurrent, leak, resets, length, hidden, gain):
+def _inside(primals, hidden, gain):
+    drive, first, recurrent, leak, resets, length = primals
     recurred = passes.previous_product(first, hidden, resets, length, recurrent)
-    return hidden, recurred + drive, gain / (1 - leak)
+    return hidden, matmul.shorten(recurred + drive, length), gain / (1 - leak)
 
 
 def _leaky_trace_tangent(activation, primals, tangents):
-    drive, first, recurrent, leak, resets, length = primals
+    _, first, recurrent, _, resets, length = primals
     hidden, gain = passes.forward(*primals, activation=activation)
     change = _drive_change(primals, tangents, hidden)
     hidden_change = _hidden_change(primals, tangents, gain, change)
     before_change = previous_states(hidden_change, _materialize(tangents[1], first), resets)
-    inner_change = change + linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
-    value = _inside(drive, first, recurrent, leak, resets, length, hidden, gain)
-    return value, (hidden_change, inner_change, jnp.zeros_like(gain))
+    followed = linear_map(_follow, _lead, (recurrent, length), (before_change,))[0]
+    inner_change = matmul.shorten(change + followed, length)
+    return _inside(primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
 
 
 leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)

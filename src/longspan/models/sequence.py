@@ -10,7 +10,7 @@ from longspan.config import TrainConfig
 from longspan.models.cells import Cell, LeakyCell, draw_leaks, draw_recurrent
 from longspan.models.factored import ClassFactored, class_starts
 from longspan.models.nade import Nade
-from longspan.models.outputs import Bernoulli, Output, Softmax
+from longspan.models.outputs import Bernoulli, Gaussian, Output, Softmax
 from longspan.models.parameters import Constant
 from longspan.models.rbm import Rbm
 
@@ -47,8 +47,9 @@ def build(
 
     Args:
         config: sizes, non-linearity, leak and scales.
-        input_size: keys of a frame or symbols of a vocabulary.
-        base_rates: how often each key or symbol occurs in training; the output starts out predicting these.
+        input_size: keys of a frame, symbols of a vocabulary, or numbers that come in at a step.
+        base_rates: how often each key or symbol occurs in training, or the mean of numbers; the output starts out
+            predicting these.
         key: randomness of the initial weights.
     """
     key_input, key_recurrent, key_leak, key_output = jax.random.split(key, 4)
@@ -66,6 +67,8 @@ def build(
 def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], *, key: PRNGKeyArray) -> Output:
     """A freshly initialised output model of the config's kind."""
     size, scale = config.hidden_size, config.output_scale
+    if config.output == "gaussian":
+        return Gaussian.initial(size, jnp.asarray(base_rates, jnp.float32), scale, key=key)
     if config.output in ("softmax", "factored"):
         rates = np.maximum(base_rates, RAREST)
         if config.output == "softmax":

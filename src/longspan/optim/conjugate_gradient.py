@@ -101,7 +101,7 @@ def conjugate_gradient(
     ones = optax.tree.ones_like(right_side)
     scaling = ones if inverse_preconditioner is None else inverse_preconditioner
     start = optax.tree.zeros_like(right_side) if start is None else start
-    run = _begin(matrix, right_side, start, scaling, max_iterations)
+    run = _begin(multiply(matrix, start), right_side, start, scaling, max_iterations)
     iterates: list[Iterate] = []
     saves = _save_points(save_growth, max_iterations)
     done, reach, status = 0, 1, RUNNING
@@ -128,9 +128,15 @@ def _save_points(growth: float, last: int) -> list[int]:
     return sorted(points)
 
 
+@jax.jit
+def multiply(matrix: Partial, vector: PyTree) -> PyTree:
+    """One product, by a compiled function of its own: products are the largest things compiled here."""
+    return matrix(vector)
+
+
 @jax.jit(static_argnums=4)
-def _begin(matrix, right_side, start, scaling, max_iterations):
-    residual = optax.tree.sub(right_side, matrix(start))
+def _begin(product, right_side, start, scaling, max_iterations):
+    residual = optax.tree.sub(right_side, product)
     direction = optax.tree.mul(scaling, residual)
     energy = _dot(residual, direction)
     values = jnp.zeros(max_iterations + 1, energy.dtype).at[0].set(_value(start, residual, right_side))

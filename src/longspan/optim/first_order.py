@@ -6,7 +6,7 @@ updates would dominate; inside a block nothing does.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,9 +15,11 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from longspan.kernels.update import clip_descend, clip_nesterov, clipped_rate
 from longspan.optim.gradients import Gradient
-from longspan.optim.interface import Carry, Info, Params
+from longspan.optim.interface import Info
 from longspan.optim.nesterov import Schedule, as_schedule
 
+Params = TypeVar("Params")
+Carry = TypeVar("Carry")
 Value = tuple[Float[Array, ""], tuple[Carry, Any]]
 Loss = Callable[[Params, Carry, Any, Any], Value]
 ValueAndGradient = Callable[[Params, Carry, Any, Any], tuple[Value, Gradient]]

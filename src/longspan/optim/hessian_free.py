@@ -19,7 +19,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PyTree
 
 from longspan.errors import InputError
-from longspan.optim.conjugate_gradient import Solution, conjugate_gradient
+from longspan.optim.conjugate_gradient import Solution, conjugate_gradient, multiply
 from longspan.optim.damping import adjust_damping, reduction_ratio
 from longspan.optim.gauss_newton import (
     Curvature,
@@ -162,7 +162,8 @@ class HessianFree:
         search, ratio, moved = LineSearch(0.0, before, math.nan), math.nan, params
         if chosen is not None:
             step = chosen.iterate.solution
-            slope, predicted = _model_change(curvature, gradient, step)
+            undamped = Partial(_damped_product, curvature, *[jnp.zeros_like(state.damping)] * 2)
+            slope, predicted = _model_change(gradient, step, multiply(undamped, step))
             search = self._search(lambda share: value_after(step, share, gradient_batch), before, slope)
             ratio = reduction_ratio(before, search.whole, float(predicted))
             moved = _moved(params, step, search.share) if search.share > 0 else params
@@ -231,7 +232,7 @@ def _moved(params, step, share):
 
 
 @jax.jit
-def _model_change(curvature: Curvature, gradient, step):
+def _model_change(gradient, step, product):
     """Slope along a step, and what the undamped quadratic says the step will change."""
     slope = optax.tree.vdot(gradient, step)
-    return slope, slope + 0.5 * optax.tree.vdot(step, curvature(step, 0.0))
+    return slope, slope + 0.5 * optax.tree.vdot(step, product)

@@ -1,11 +1,9 @@
 """The doors of every optimizer that trains on blocks of chunks, and what it reports of a block."""
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jaxtyping import Array, Int, PyTree, Shaped
-
-Params = TypeVar("Params")
-Carry = TypeVar("Carry")
 
 
 class Info(NamedTuple):
@@ -19,7 +17,7 @@ class Info(NamedTuple):
     """
 
     observed: PyTree
-    figures: dict[str, Shaped[Array, " update"]]
+    figures: dict[str, Shaped[Array | np.ndarray, " update"]]
     updates: Int[Array, ""] | int
 
     def of_updates(self) -> dict[str, Any]:

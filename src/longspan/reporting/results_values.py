@@ -43,13 +43,26 @@ class CellValue(msgspec.Struct, frozen=True):
     remark: str = ""
 
 
-class ResultsValues(msgspec.Struct, frozen=True):
+class TrialPoint(msgspec.Struct, frozen=True):
+    """A trial of a music cell: how far below its cell's best it stayed, and with what."""
+
+    row: str
+    data: str
+    slot: int
+    gap: float
+    """Its best validation score minus that of the cell's winner, in nats."""
+    settings: dict[str, float]
+    """Numbers only; all of the winner, of the others those that differ from slot 0."""
+
+
+class ResultsValues(msgspec.Struct, frozen=True, tag="results", tag_field="report"):
     """The content of the page."""
 
     cells: list[CellValue]
     claims: list[ClaimValue]
     environments: list[dict[str, str]]
     """Versions and machines the results were computed with."""
+    trials: list[TrialPoint] = []
 
     def of(self, table: TableName) -> list[CellValue]:
         return [cell for cell in self.cells if cell.table == table]
@@ -68,7 +81,9 @@ def results_values(results: dict[Cell, CellResult], remarks: dict[str, str] | No
         environment = _environment(result.search.environment)
         if environment not in environments:
             environments.append(environment)
-    return ResultsValues(cells, [judge(claim, results) for claim in CLAIMS], environments)
+    claims = [judge(claim, results) for claim in CLAIMS]
+    trials = [point for result in results.values() if result.table == "table1" for point in _trial_points(result)]
+    return ResultsValues(cells, claims, environments, trials)
 
 
 def read_remarks(folder: Path) -> dict[str, str]:
@@ -105,6 +120,24 @@ def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue
         settings=result.settings,
         remark=remark,
     )
+
+
+def _trial_points(result: CellResult) -> list[TrialPoint]:
+    winner = result.search.winning
+    best = winner.outcome.valid_log_likelihood if winner else None
+    points = []
+    for trial in result.search.trials:
+        score = trial.outcome.valid_log_likelihood
+        if best is None or score is None:
+            continue
+        known = result.settings if trial is winner else trial.settings
+        numbers = {
+            name: float(value)
+            for name, value in known.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        points.append(TrialPoint(result.row, result.data, trial.slot, score - best, numbers))
+    return points
 
 
 def _environment(environment: dict) -> dict[str, str]:

@@ -19,6 +19,8 @@ class Plan:
 
     trials: int = 4
     """Slots of a cell at first, and again each time it turns out to be furthest behind the paper."""
+    slow_trials: int = 1
+    """The same for cells whose trials take long: Hessian-free, RBM, text by characters."""
     most_trials: int = 24
     """Slots after which a cell is left as it is, behind the paper or not."""
     seeds: int = 3
@@ -46,7 +48,7 @@ def next_task(known: list[Known], plan: Plan) -> Task | None:
     empty = [state for state in known if state.result is None]
     if empty:
         first = min(empty, key=lambda state: QUICK_FIRST.index(state.cell.data))
-        return Task(first.cell, "search", max(plan.trials, first.slots))
+        return Task(first.cell, "search", max(_share(first.cell, plan), first.slots))
     for state in known:
         if _settled(state, plan) and _lacks_seeds(state, plan):
             return Task(state.cell, "seeds", plan.seeds - 1)
@@ -54,7 +56,12 @@ def next_task(known: list[Known], plan: Plan) -> Task | None:
     if not unsettled:
         return None
     worst = max(unsettled, key=lambda state: behind(_result(state)))
-    return Task(worst.cell, "search", worst.slots + plan.trials)
+    return Task(worst.cell, "search", worst.slots + _share(worst.cell, plan))
+
+
+def _share(cell: Cell, plan: Plan) -> int:
+    slow = cell.data == "ptb-chars" or cell.row.startswith("rbm:") or cell.row.endswith("hf")
+    return plan.slow_trials if slow else plan.trials
 
 
 def _settled(state: Known, plan: Plan) -> bool:

@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 
 from longspan.config import as_dict
+from longspan.data.kinds import Data
 from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.tasks import EPOCH, TaskData
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.files import write_atomic
 from longspan.search.place import Place
@@ -19,7 +20,7 @@ from longspan.training.setup import trained_model
 from longspan.training.timing import typical_epoch_seconds
 
 
-def conclude(study: Study, data: MusicData | TextData, place: Place) -> None:
+def conclude(study: Study, data: Data, place: Place) -> None:
     """Write the result of a finished study; left to others where the winner's run is not on this disk."""
     place.folder.mkdir(parents=True, exist_ok=True)
     with try_file_lock(place.folder / ".conclusion.lock") as mine:
@@ -74,12 +75,12 @@ def _known(study: Study) -> dict[int, Tested]:
     return {trial.slot: trial.tested for trial in earlier.trials if trial.tested is not None}
 
 
-def _test(run: Run, data: MusicData | TextData) -> Tested:
+def _test(run: Run, data: Data) -> Tested:
     model = trained_model(run)
     test = SplitEvaluator(data, "test").scores(model)
     training = SplitEvaluator(data, "train")
     # Of training frames the paper gives no accuracy, and sampling ten frames for each would take longer than the rest.
-    train = training.scores(model) if isinstance(data, TextData) else Scores(training.log_likelihood(model))
+    train = Scores(training.log_likelihood(model)) if isinstance(data, MusicData) else training.scores(model)
     run.write_result({"test": msgspec.to_builtins(test)})
     seconds = typical_epoch_seconds(run)
     return Tested(
@@ -94,6 +95,9 @@ def _figures(scores: Scores) -> dict[str, float]:
     return {name: value for name, value in numbers if isinstance(value, float)}
 
 
-def _length(data: MusicData | TextData) -> int:
+def _length(data: Data) -> int:
+    """Steps of an epoch."""
+    if isinstance(data, TaskData):
+        return EPOCH * data.span
     split = data.splits["train"]
     return sum(map(len, split)) if isinstance(data, MusicData) else len(np.asarray(split))

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from longspan.errors import InputError
+from longspan.search.limits import Limits
 from longspan.search.storage import URL_VARIABLE
 from longspan.search.study import Study
 
@@ -25,7 +26,7 @@ class PoolOptions:
     folder: Path
     workers: int = 1
     data_dir: Path | None = None
-    checkpoint_seconds: float = 60.0
+    limits: Limits = field(default_factory=Limits)
 
 
 def run_pool(
@@ -96,7 +97,9 @@ class _Pool:
     def _start(self, number: int, cores: set[int]) -> subprocess.Popen:
         options = self.options
         command = [sys.executable, "-m", "longspan", "worker", "--study", self.study.definition.name]
-        command += ["--study-dir", str(options.folder), "--checkpoint-seconds", str(options.checkpoint_seconds)]
+        command += ["--study-dir", str(options.folder), "--checkpoint-seconds", str(options.limits.checkpoint_seconds)]
+        if options.limits.trial_seconds is not None:
+            command += ["--trial-limit", f"{options.limits.trial_seconds}s"]
         command += ["--attached", str(os.getpid()), "--quiet"]
         if options.data_dir is not None:
             command += ["--data-dir", str(options.data_dir)]

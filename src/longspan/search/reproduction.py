@@ -19,6 +19,7 @@ from longspan.search import storage
 from longspan.search.agenda import Known, Plan, Task, next_task
 from longspan.search.cells import Cell, CellResult, cell_result, read_results, write_result
 from longspan.search.definition import StudyDefinition, define
+from longspan.search.limits import Limits
 from longspan.search.paper_spaces import paper_space
 from longspan.search.pool import PoolOptions, run_pool
 from longspan.search.result import StudyResult
@@ -47,6 +48,7 @@ class Settings(NamedTuple):
     workers: int
     data_dir: Path | None = None
     max_epochs: int | None = None
+    trial_seconds: float | None = None
 
 
 class Reproduction:
@@ -102,7 +104,8 @@ class Reproduction:
         folder = self.settings.work_dir / task.cell.table / f"{task.cell.name}--{definition.identity}"
         study = create_or_continue(storage.default_url(folder), definition, task.slots)
         _adopt(study, before)
-        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir)
+        limits = Limits(trial_seconds=self.settings.trial_seconds)
+        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, limits)
         on_tick = observer.on_task(task, study)
         if run_pool(study, options, interrupted=interrupted, on_tick=on_tick) == "interrupted":
             return None

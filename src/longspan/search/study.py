@@ -66,16 +66,12 @@ class Study:
             number = first_free(self.slots(), prune=self.definition.prune)
             if number is None:
                 return None
-            if not self._study.get_trials(deepcopy=False, states=(self._states.WAITING,)):
-                self._queue(number)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that heartbeats want Study.optimize; here they are our own
-                trial = self._study.ask()
-            heart = self._heart(trial)
+            self._add_attempt(number, self._states.RUNNING)
+            heart = self._heart(trial := self._unsigned_attempt())
             heart()
             # Last, because a running attempt without a worker's name is one whose worker died on these lines.
             trial.set_user_attr("worker", worker)
-            return Claim(trial.user_attrs["slot"], trial, heart)
+            return Claim(number, trial, heart)
 
     def record(self, claim: Claim, outcome: Outcome) -> None:
         """Write how a claimed slot ended."""
@@ -91,22 +87,17 @@ class Study:
 
     def adopt(self, slots: dict[int, Outcome], result: dict) -> None:
         """Take over outcomes known from elsewhere, such as a committed result, as if they had been run here."""
-        states, optuna = self._states, storage.import_optuna()
         with self._locked():
             known = {slot.number for slot in self.slots() if slot.status != "waiting"}
-            for number, outcome in slots.items():
-                if number in known:
-                    continue
-                done = outcome.status == "done"
-                parameters, distributions = recorded_parameters(self.definition, number)
-                self._study.add_trial(
-                    optuna.create_trial(
-                        state=states.COMPLETE if done else states.FAIL,
-                        value=outcome.valid_log_likelihood if done else None,
-                        params=parameters,
-                        distributions=distributions,
-                        user_attrs={"slot": number, "outcome": msgspec.to_builtins(outcome), "worker": "elsewhere"},
-                    )
+            for number in slots.keys() - known:
+                outcome = slots[number]
+                state = self._states.COMPLETE if outcome.status == "done" else self._states.FAIL
+                self._add_attempt(
+                    number,
+                    state,
+                    value=outcome.valid_log_likelihood if outcome.status == "done" else None,
+                    outcome=msgspec.to_builtins(outcome),
+                    worker="elsewhere",
                 )
             if self.result is None:
                 self.set_result(result)
@@ -120,17 +111,23 @@ class Study:
     def _locked(self):
         return storage.claim_lock(self.url, self.definition.name)
 
-    def _queue(self, number: int) -> None:
-        optuna = storage.import_optuna()
+    def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> None:
         parameters, distributions = recorded_parameters(self.definition, number)
         self._study.add_trial(
-            optuna.create_trial(
-                state=self._states.WAITING,
+            storage.import_optuna().create_trial(
+                state=state,
+                value=value,
                 params=parameters,
                 distributions=distributions,
-                user_attrs={"slot": number},
+                user_attrs={"slot": number, **attributes},
             )
         )
+
+    def _unsigned_attempt(self):
+        """The attempt that was just added: under the lock no other one runs without a worker's name."""
+        running = self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
+        (added,) = [trial for trial in running if "worker" not in trial.user_attrs]
+        return storage.import_optuna().trial.Trial(self._study, added._trial_id)
 
     def _heart(self, trial):
         return lambda: self._storage.record_heartbeat(trial._trial_id)
@@ -158,8 +155,11 @@ class Study:
     def _tell(self, claim: Claim, state, value: float | None) -> None:
         try:
             self._study.tell(claim.trial, value, state=state)
-        except ValueError as error:  # "Cannot tell a FAIL trial": buried while it was not heard of
-            raise ClaimLost from error
+        except ValueError as error:
+            running = self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
+            if any(trial.number == claim.trial.number for trial in running):
+                raise
+            raise ClaimLost from error  # buried while it was not heard of
 
 
 def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:

@@ -11,11 +11,11 @@ from typing import Literal
 
 import jax
 
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.kinds import Data
 from longspan.errors import InputError
 from longspan.search.claims import Claim, ClaimLost
 from longspan.search.conclusion import conclude
+from longspan.search.limits import Limits
 from longspan.search.place import Place
 from longspan.search.pruning import Pruned, pruning_epoch, reference_curves
 from longspan.search.slots import REFERENCE_SLOTS, Outcome
@@ -25,24 +25,30 @@ from longspan.training.loop import Listener, train
 from longspan.training.runs import DataRecord, Run
 from longspan.training.timing import seconds_trained
 
+
+class TimeUp(Exception):
+    """The slot has had the time a trial may take; what it reached by then counts."""
+
+
 IDLE_SECONDS = 1.0
 """Between two looks for a free slot while others run the last ones and may yet die."""
 
 
 def work(
     study: Study,
-    data: MusicData | TextData,
+    data: Data,
     place: Place,
     *,
     worker: str,
     interrupted: Callable[[], bool],
-    checkpoint_seconds: float = 60.0,
+    limits: Limits | None = None,
 ) -> Literal["finished", "interrupted"]:
     """Run slots until all are finished, here or elsewhere, or until `interrupted()`."""
+    limits = limits or Limits()
     while not interrupted():
         claim = patiently(lambda: study.claim(worker))
         if claim is not None:
-            _attempt(study, claim, data, place, interrupted, checkpoint_seconds)
+            _attempt(study, claim, data, place, interrupted, limits)
             jax.clear_caches()  # the next slot has other shapes
         elif all(slot.finished for slot in patiently(study.slots)):
             patiently(lambda: conclude(study, data, place))
@@ -52,25 +58,31 @@ def work(
     return "interrupted"
 
 
-def _attempt(study: Study, claim: Claim, data, place: Place, interrupted, checkpoint_seconds: float) -> None:
+def _attempt(study: Study, claim: Claim, data, place: Place, interrupted, limits: Limits) -> None:
     try:
         with claim.kept_alive(study.definition.heartbeat_seconds):
-            try:
-                outcome = run_slot(study, claim, data, place, interrupted, checkpoint_seconds)
-            except BaseException:
-                with suppress(ClaimLost):
-                    study.release(claim)
-                raise
+            outcome = run_slot(study, claim, data, place, interrupted, limits)
         if outcome is None:
-            study.release(claim)
+            _give_back(study, claim)
         else:
             patiently(lambda: study.record(claim, outcome))
     except ClaimLost:
         pass  # whoever has the slot now goes on with it
+    except BaseException:
+        _give_back(study, claim)
+        raise
+
+
+def _give_back(study: Study, claim: Claim) -> None:
+    """Free the slot for the next worker; where that fails, others will notice that this one is gone."""
+    from optuna.exceptions import StorageInternalError
+
+    with suppress(ClaimLost, StorageInternalError):
+        study.release(claim)
 
 
 def run_slot(
-    study: Study, claim: Claim, data, place: Place, interrupted: Callable[[], bool], checkpoint_seconds: float
+    study: Study, claim: Claim, data, place: Place, interrupted: Callable[[], bool], limits: Limits
 ) -> Outcome | None:
     """Train the run of a claimed slot to its end; None if interrupted before."""
     config = study.definition.config_of(claim.slot)
@@ -80,44 +92,53 @@ def run_slot(
     run = Run.open(path)
     if run.config != config:
         raise InputError(f"{path} holds a run with other settings: remove it or name another --study-dir")
-    reporter = _Reporter(run, claim, _references(study, claim.slot))
+    reporter = _Reporter(run, claim, _references(study, claim.slot), limits.trial_seconds)
     if not _wait_for_lock(run, interrupted):
         return None
     with run.locked():
         try:
-            reporter.catch_up()
+            reporter.judge()
             trained = train(
-                run, data, listeners=[reporter], interrupted=interrupted, checkpoint_seconds=checkpoint_seconds
+                run, data, listeners=[reporter], interrupted=interrupted, checkpoint_seconds=limits.checkpoint_seconds
             )
-        except Pruned as pruned:
-            run.set_status("interrupted", str(pruned))
-            return _outcome(run, "pruned", str(pruned))
+        except (Pruned, TimeUp) as stopped:
+            run.set_status("interrupted", str(stopped))
+            reporter.report()
+            return _outcome(run, "pruned" if isinstance(stopped, Pruned) else "done", str(stopped))
+    reporter.report()
     if trained.status == "interrupted":
         return None
     return _outcome(run, trained.status, trained.reason)
 
 
 class _Reporter(Listener):
-    """Tells the study every validation score, and stops a slot that fell behind."""
+    """Tells the study every validation score, and stops a slot that fell behind or has had its time."""
 
-    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]]):
+    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]], trial_seconds: float | None):
         self.run = run
         self.claim = claim
         self.references = references
+        self.trial_seconds = trial_seconds
 
-    def catch_up(self) -> None:
+    def report(self) -> None:
+        """Report what has not been, which after a kill may be many epochs."""
+        patiently(lambda: self.claim.report(self.run.metrics()))
+
+    def judge(self) -> None:
+        """Stop the slot if it should have been, at whatever epoch: the worker that was to see it may have died."""
         metrics = self.run.metrics()
-        self.claim.report(metrics)
         curve = {record["epoch"]: record["valid_log_likelihood"] for record in metrics}
         epoch = pruning_epoch(curve, self.references)
         if epoch is not None:
             raise Pruned(f"below the median of the first {REFERENCE_SLOTS} slots after epoch {epoch}")
-
-    def on_block(self, progress, info, count: int, total: int) -> None:
-        """Blocks are too many to report."""
+        if self.trial_seconds is None or not metrics:
+            return
+        if seconds_trained(self.run, "processor_seconds") >= self.trial_seconds:
+            raise TimeUp(f"stopped after epoch {len(metrics)}, for a trial may take {self.trial_seconds:g} seconds")
 
     def on_epoch(self, record: dict, seconds: float) -> None:
-        self.catch_up()
+        self.report()
+        self.judge()
 
 
 def _references(study: Study, slot: int) -> list[dict[int, float]]:

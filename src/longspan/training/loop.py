@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from longspan.data.music import MusicData
-from longspan.data.text import TextData
+from longspan.data.kinds import Data
+from longspan.data.synthetic import WRONG_SHARE
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parameters import split_constants, to_named
 from longspan.models.sequence import SequenceModel
 from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.interface import BlockOptimizer, Info
 from longspan.training import checkpoints
-from longspan.training.objective import Context
+from longspan.training.objective import Context, Objective
 from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
 from longspan.training.schedule import Decision, decide
@@ -63,7 +63,7 @@ class Diverged(Exception):
 
 def train(
     run: Run,
-    data: MusicData | TextData,
+    data: Data,
     *,
     listeners: Sequence[Listener] = (),
     interrupted: Callable[[], bool] = lambda: False,
@@ -98,6 +98,7 @@ def train(
         return Outcome(status, reason, eqx.combine(state.best, constants))
 
     began = saved = time.monotonic()
+    processor_began = time.process_time()
     try:
         while state.progress.stop is None:
             chunks = source.epoch(state.progress.epoch)
@@ -117,11 +118,13 @@ def train(
                     _save(run, state)
                     saved = time.monotonic()
 
-            score = valid.log_likelihood(eqx.combine(state.params, constants))
-            record = _finish_epoch(run, state, optimizer, score, constants)
+            trained = eqx.combine(state.params, constants)
+            score, errors = valid.log_likelihood(trained), valid.errors(trained)
+            record = _finish_epoch(run, state, optimizer, score, errors, constants)
             _save(run, state)
             saved = time.monotonic()
-            run.append_timing({"epoch": record["epoch"], "seconds": saved - began})
+            spent = {"seconds": saved - began, "processor_seconds": time.process_time() - processor_began}
+            run.append_timing({"epoch": record["epoch"], **spent})
             for listener in listeners:
                 listener.on_epoch(record, saved - began)
     except Interrupted:  # an update that was not finished has changed nothing
@@ -148,7 +151,8 @@ def _fresh_or_resumed(
         progress = newest.progress
         checkpoints.discard_newer(run.path / "checkpoints", progress.step)
     run.truncate_metrics(progress.metrics_size)
-    optimizer = make_optimizer(run.config, progress.threshold, interrupted)
+    objective = Objective.of(run.config, source.counted_steps)
+    optimizer = make_optimizer(run.config, objective, progress.threshold, interrupted)
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
     if newest is None:
@@ -177,18 +181,24 @@ def _pretrained(
     return pretrain(run.config, model, source.content, source, on_epoch)
 
 
-def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, score: float, constants) -> dict:
+def _finish_epoch(
+    run: Run, state: TrainingState, optimizer: BlockOptimizer, score: float, errors: dict[str, float], constants
+) -> dict:
     """Judge the epoch, keep or restore weights, and write what it came to."""
     progress, config, exact = state.progress, run.config, state.params.output.exact
     if not math.isfinite(score):
         raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
+    if errors and errors["error_rate"] < WRONG_SHARE:
+        reason = f"solved: {errors['error_rate']:.1%} of the validation sequences are wrong"
+        decision = msgspec.structs.replace(decision, is_best=True, restore_best=False, stop=reason)
     record = {
         "epoch": progress.epoch + 1,
         "step": progress.step,
         # What an output without an exact likelihood descends is something else than its likelihood.
         "train_log_likelihood": progress.train_log_likelihood if exact else None,
         "valid_log_likelihood": score,
+        **{f"valid_{name}": value for name, value in errors.items()},
         "exact": exact,
         "best": decision.is_best,
         **progress.figures(),

@@ -40,10 +40,13 @@ class Objective:
     l1: float
 
     @staticmethod
-    def of(config: TrainConfig) -> "Objective":
-        """A mean is taken over the nominal length, so that a short last chunk weighs less than a full one."""
-        scale = 1 / (config.chunk_length * config.lanes) if config.loss == "mean" else 1.0
-        return Objective(scale, config.l1)
+    def of(config: TrainConfig, counted_steps: int | None = None) -> "Objective":
+        """A mean is taken over the nominal length, so that a short last chunk weighs less than a full one.
+
+        That length is the chunk's, or `counted_steps` where targets stand at fewer steps.
+        """
+        steps = config.chunk_length if counted_steps is None else counted_steps
+        return Objective(1 / (steps * config.lanes) if config.loss == "mean" else 1.0, config.l1)
 
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context

@@ -24,8 +24,9 @@ from safetensors.numpy import load_file, save
 
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
+from longspan.data.kinds import Data
 from longspan.data.music import KEYS, MusicData
-from longspan.data.text import TextData
+from longspan.data.tasks import TaskData
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, folder_written_whole, write_atomic
 
@@ -37,19 +38,29 @@ Status = Literal["running", "interrupted", "diverged", "done"]
 class DataRecord(msgspec.Struct, frozen=True):
     """What a run remembers of its data, enough to rebuild and use the model without it."""
 
-    kind: Literal["music", "text"]
+    kind: Literal["music", "text", "classes", "numbers"]
     fingerprint: str
     size: int
-    """Keys of a frame or symbols of the vocabulary."""
+    """Keys of a frame, symbols of the vocabulary, or answers of a task."""
+    input_size: int | None = None
+    """Symbols or numbers that come in, where they are not what is predicted."""
     vocabulary: list[str] | None = None
     unit: str | None = None
     frames_per_beat: int | None = None
     octave_shift: int = 0
     end_token: int | None = None
 
+    def kind_to_sample(self) -> Literal["music", "text"]:
+        """The kind of data; refused where what is predicted is not what comes in next, so that a model cannot go on."""
+        if self.kind == "music" or self.kind == "text":
+            return self.kind
+        raise InputError(f"a synthetic task asks for {self.kind}, so its runs cannot be sampled: use music or text")
+
     @staticmethod
-    def of(data: MusicData | TextData) -> "DataRecord":
+    def of(data: Data) -> "DataRecord":
         """The record of a loaded data set."""
+        if isinstance(data, TaskData):
+            return DataRecord(data.kind, data.fingerprint, data.task.output_size, data.task.input_size)
         if isinstance(data, MusicData):
             return DataRecord(
                 data.kind,
@@ -134,13 +145,21 @@ class Run:
     @property
     def status(self) -> Status:
         """How the run stands; a run killed without warning still says `running`."""
-        file = self.path / "status.json"
-        return msgspec.json.decode(file.read_bytes())["status"] if file.exists() else "running"
+        return self._standing().get("status", "running")
+
+    @property
+    def reason(self) -> str:
+        """Why the run stands as it does; empty while it runs."""
+        return self._standing().get("reason", "")
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
         return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+
+    def _standing(self) -> dict:
+        file = self.path / "status.json"
+        return msgspec.json.decode(file.read_bytes()) if file.exists() else {}
 
     def set_status(self, status: Status, reason: str = "") -> None:
         write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
@@ -220,7 +239,9 @@ def _card(config: TrainConfig) -> str:
         f"A longspan run: {config.hidden_size} {config.activation} units, {config.output} output, "
         f"seed {config.seed}.\n\n"
         "    longspan resume .       # go on exactly where it stopped\n"
-        "    longspan evaluate .     # score the best weights\n\n"
+        "    longspan evaluate .     # score the best weights\n"
+        "    longspan sample .       # hear or read what it learned\n"
+        "    longspan inspect .      # how far gradients travel back through time\n\n"
         "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
         "with the best validation score, `result.json` their scores once the run is done.\n"
     )

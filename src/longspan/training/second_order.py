@@ -63,16 +63,17 @@ class SecondOrder:
         self.should_stop = should_stop
 
     @staticmethod
-    def of(config: TrainConfig, should_stop: Callable[[], bool]) -> "SecondOrder":
+    def of(config: TrainConfig, objective: Objective, should_stop: Callable[[], bool]) -> "SecondOrder":
         """The optimizer a config describes."""
         settings = HessianFreeSettings(
             initial_damping=config.initial_damping,
+            minimal_damping=config.minimal_damping,
             structural_damping=config.structural_damping,
             max_iterations=config.cg_iterations,
             slice_size=config.slice_size,
         )
         return SecondOrder(
-            Objective.of(config),
+            objective,
             settings,
             curvature_sequences=config.curvature_sequences,
             mean=config.loss == "mean",

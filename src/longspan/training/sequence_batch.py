@@ -94,7 +94,7 @@ class Block:
             resets,
             mask,
             first=jax.tree.map(lambda leaf: leaf[numbers], self.first),
-            steps=jnp.asarray(steps),
+            steps=jnp.asarray(steps, jnp.int32),
             scale=jnp.float32(len(numbers) / counted),
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,

@@ -28,7 +28,7 @@ ADVICE = {
 
 def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> SequenceModel:
     """The model a run starts from: a pure function of its config and how often each target occurs."""
-    return build(config, data.size, rates, key=jax.random.key(config.seed))
+    return build(config, data.input_size or data.size, rates, key=jax.random.key(config.seed))
 
 
 def trained_model(run: Run) -> SequenceModel:
@@ -43,19 +43,17 @@ def first_carry(model: SequenceModel, config: TrainConfig) -> Carry:
 
 
 def make_optimizer(
-    config: TrainConfig, threshold: float | None, should_stop: Callable[[], bool] = lambda: False
+    config: TrainConfig, objective: Objective, threshold: float | None, should_stop: Callable[[], bool]
 ) -> BlockOptimizer:
     """The optimizer a config describes; one whose updates take long asks `should_stop` and raises `Interrupted`."""
     if config.optimizer == "hf":
-        return SecondOrder.of(config, should_stop)
+        return SecondOrder.of(config, objective, should_stop)
     rate = config.learning_rate
     if config.learning_rate_schedule == "inverse":
         rate = inverse_decay(config.learning_rate, config.decay_steps)
     momentum = ramp(config.momentum) if config.momentum_schedule == "ramp" else config.momentum
-    objective = Objective.of(config)
-    return FirstOrder(
-        objective, rate, momentum, math.inf if threshold is None else threshold, by_rows=objective.by_rows
-    )
+    limit = math.inf if threshold is None else threshold
+    return FirstOrder(objective, rate, momentum, limit, by_rows=objective.by_rows)
 
 
 def clip_threshold(
@@ -71,7 +69,7 @@ def clip_threshold(
 
 def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, context: Context) -> float:
     """Mean gradient norm over one pass of the data at fixed weights: the paper's rule for the threshold."""
-    objective = Objective.of(source.config)
+    objective = Objective.of(source.config, source.counted_steps)
     observer = FirstOrder(objective, learning_rate=0.0, by_rows=objective.by_rows)
     params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
     state = observer.init(params)

@@ -1,0 +1,92 @@
+"""The few pieces of HTML a report is put together from; whatever is text goes through `escape`."""
+
+from collections.abc import Sequence
+from html import escape
+
+import msgspec
+
+PLAY = '<svg viewBox="0 0 12 12" aria-hidden="true"><path d="M1 0l11 6l-11 6z"/></svg>'
+
+
+def tile(what: str, value: str, beside: str = "") -> str:
+    """A figure worth seeing first; `beside` is markup."""
+    below = f'<span class="beside">{beside}</span>' if beside else ""
+    named = f'<span class="what">{escape(what)}</span><span class="value">{escape(value)}</span>'
+    return f'<li class="tile">{named}{below}</li>'
+
+
+def tiles(items: Sequence[str]) -> str:
+    return f'<ul class="tiles">{"".join(items)}</ul>'
+
+
+def badge(text: str, kind: str = "") -> str:
+    """A verdict; `kind` is `good`, `bad` or nothing."""
+    return f'<span class="badge {kind}">{escape(text)}</span>'
+
+
+def grid(figures: Sequence[str], kind: str = "") -> str:
+    return f'<div class="grid {kind}">{"".join(figures)}</div>' if figures else ""
+
+
+def drawn(kind: str, title: str, values: msgspec.Struct, wide: bool = False) -> str:
+    """A figure that the script draws from the values inside it."""
+    classes = f"{kind} wide" if wide else kind
+    return (
+        f'<figure class="{classes}"><figcaption>{escape(title)}</figcaption>'
+        f'<div class="plot"></div>{embedded(values)}</figure>'
+    )
+
+
+def embedded(values: object) -> str:
+    """Values for the script; a `<` inside them cannot end the element."""
+    content = msgspec.json.encode(values).decode().replace("<", "\\u003c")
+    return f'<script type="application/json">{content}</script>'
+
+
+def legend(names: Sequence[tuple[str, str]]) -> str:
+    """What dots of each tone mean, once for several charts."""
+    items = (f'<li><i class="dot tone-{tone}"></i>{escape(name)}</li>' for name, tone in names)
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[str], note: str = "", kind: str = "") -> str:
+    """A table that scrolls sideways on a narrow screen; `rows` are made by `row`."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    small = f" <small>{escape(note)}</small>" if note else ""
+    return (
+        f'<div class="table {kind}"><p class="table-title">{escape(title)}{small}</p>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f'<table aria-label="{escape(title)}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div></div>"
+    )
+
+
+def row(name: str, cells: Sequence[str], kind: str = "") -> str:
+    """A row of a table; `cells` are made by `cell`."""
+    opening = f'<tr class="{kind}">' if kind else "<tr>"
+    return f'{opening}<th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+
+
+def cell(text: str, kind: str = "") -> str:
+    """A cell of text."""
+    return marked_cell(escape(text), kind)
+
+
+def marked_cell(markup: str, kind: str = "") -> str:
+    """A cell of markup."""
+    return f'<td class="{kind}">{markup}</td>' if kind else f"<td>{markup}</td>"
+
+
+def details(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with a true minus sign; nothing for None."""
+    return "" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def setting(value: object) -> str:
+    """The value of a setting, floats in few digits."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("-", "−") if isinstance(value, int | float) else text

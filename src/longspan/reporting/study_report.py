@@ -1,0 +1,177 @@
+"""What a page says of a study, as plain values: how every trial went, and what each searched setting did to the score.
+
+Read from the folder alone: run folders of trials, and result.json once the study is concluded.
+"""
+
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from longspan.config import as_dict
+from longspan.errors import InputError
+from longspan.reporting.run_report import RunReport, run_report
+from longspan.reporting.samples import MusicSample, TextSample
+from longspan.search.result import StudyResult
+from longspan.training.runs import Run
+from longspan.training.timing import seconds_trained
+
+LOG_RATIO = 20
+"""A searched setting whose values span more than this is drawn on a logarithmic axis."""
+
+
+class TrialValue(msgspec.Struct, frozen=True):
+    """How one slot went."""
+
+    slot: int
+    status: str
+    valid: float | None
+    """Its best validation score; None if it has none, or diverged."""
+    epochs: int
+    seconds: float
+    settings: dict
+    """All that are known of it, so far as trials differ in them."""
+    curve: list[tuple[int, float]]
+    """Epoch and validation score; empty where the run folder is on another machine."""
+
+
+class Point(NamedTuple):
+    """A trial's value of a setting, and its score."""
+
+    slot: int
+    value: float | str
+    valid: float
+
+
+class Scatter(msgspec.Struct, frozen=True):
+    """What one setting did to the score."""
+
+    setting: str
+    points: list[Point]
+    log: bool
+
+
+class StudyReport(msgspec.Struct, frozen=True, tag="study", tag_field="report"):
+    """All that is shown of a study."""
+
+    name: str
+    recipe: str
+    data: str
+    trials: list[TrialValue]
+    winner: int | None
+    """By validation; of a study that still runs, so far."""
+    scatters: list[Scatter]
+    best: RunReport | None
+    """The winner's run, where it is on this machine."""
+
+
+def study_report(folder: Path, samples: list[MusicSample] | list[TextSample] | None = None) -> StudyReport:
+    """The values of the study in a folder; `samples` are those of its winner."""
+    runs = trial_runs(folder)
+    result = read_study_result(folder)
+    if not runs and result is None:
+        raise InputError(f"expected a study's folder with trials/ or a result.json, got {folder}")
+    trials = _trials(runs, result)
+    winner = winning_slot(folder)
+    some = next(iter(runs.values())).config if runs else None
+    return StudyReport(
+        name=result.study if result else folder.resolve().name,
+        recipe=result.recipe if result else some.recipe if some else "",
+        data=result.data if result else some.data if some else "",
+        trials=trials,
+        winner=winner,
+        scatters=scatters(trials),
+        best=run_report(runs[winner].path, samples) if winner in runs else None,
+    )
+
+
+def trial_runs(folder: Path) -> dict[int, Run]:
+    """The run folders of a study's trials by slot."""
+    paths = sorted(folder.glob("trials/slot-*"))
+    return {int(path.name.removeprefix("slot-")): Run.open(path) for path in paths if (path / "config.json").exists()}
+
+
+def read_study_result(folder: Path) -> StudyResult | None:
+    file = folder / "result.json"
+    if not file.exists():
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=StudyResult)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+
+
+def winning_slot(folder: Path) -> int | None:
+    """The winner of a concluded study, else the best trial so far that did not diverge."""
+    result = read_study_result(folder)
+    if result is not None:
+        return result.winner
+    best = {
+        slot: max(record["valid_log_likelihood"] for record in run.metrics())
+        for slot, run in trial_runs(folder).items()
+        if run.status != "diverged" and run.metrics()
+    }
+    return max(best, key=lambda slot: (best[slot], -slot), default=None)
+
+
+def scatters(trials: list[TrialValue]) -> list[Scatter]:
+    """One for every setting in which trials with a score differ."""
+    scored = [trial for trial in trials if trial.valid is not None]
+    names = dict.fromkeys(itertools.chain.from_iterable(trial.settings for trial in scored))
+    found = []
+    for name in names:
+        points = [
+            Point(trial.slot, trial.settings[name], trial.valid)
+            for trial in scored
+            if name in trial.settings and trial.valid is not None
+        ]
+        if len({point.value for point in points}) > 1:
+            found.append(Scatter(name, points, spans_decades([point.value for point in points])))
+    return found
+
+
+def spans_decades(values: list) -> bool:
+    """Whether values belong on a logarithmic axis."""
+    numbers = all(isinstance(value, int | float) and value > 0 for value in values)
+    return numbers and max(values) > LOG_RATIO * min(values)
+
+
+def _trials(runs: dict[int, Run], result: StudyResult | None) -> list[TrialValue]:
+    concluded = {trial.slot: trial for trial in result.trials} if result else {}
+    configs = {slot: as_dict(run.config) for slot, run in runs.items()}
+    differing = {
+        name for name in next(iter(configs.values()), {}) if len({str(config[name]) for config in configs.values()}) > 1
+    }
+    trials = []
+    for slot in sorted(runs.keys() | concluded.keys()):
+        settings = {name: value for name, value in configs.get(slot, {}).items() if name in differing}
+        if slot in concluded:
+            trial = concluded[slot]
+            outcome, run = trial.outcome, runs.get(slot)
+            curve = _curve(run) if run else []
+            trials.append(
+                TrialValue(
+                    slot,
+                    outcome.status,
+                    outcome.valid_log_likelihood,
+                    outcome.epochs,
+                    outcome.seconds,
+                    trial.settings | settings,
+                    curve,
+                )
+            )
+        else:
+            trials.append(_unfinished(slot, runs[slot], settings))
+    return trials
+
+
+def _unfinished(slot: int, run: Run, settings: dict) -> TrialValue:
+    curve = _curve(run)
+    best = max((score for _, score in curve), default=None)
+    valid = None if run.status == "diverged" else best
+    return TrialValue(slot, run.status, valid, len(curve), seconds_trained(run), settings, curve)
+
+
+def _curve(run: Run) -> list[tuple[int, float]]:
+    return [(record["epoch"], record["valid_log_likelihood"]) for record in run.metrics()]

@@ -1,0 +1,16 @@
+"""How long a worker may go on with a trial; nothing here belongs to the definition of a study."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """In seconds."""
+
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints of a run."""
+    trial_seconds: float | None = None
+    """Processor time: a trial ends with the first epoch beyond this, and its best weights by then count.
+
+    None, the default, is the only choice under which a slot comes to the same on every machine.
+    """
