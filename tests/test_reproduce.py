@@ -4,6 +4,7 @@ import dataclasses
 import math
 import shutil
 
+import jax
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music
@@ -226,6 +227,7 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     monkeypatch.setattr(recipes, "settings", lambda recipe, name: config)
     monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: {"learning_rate": [0.01, 0.02]})
     monkeypatch.setattr(reproduction, "run_pool", work_here)
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)  # all slots have the same shapes
     monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))  # out of reach
     settings = Settings(tmp_path / "results", tmp_path / "work", 1)
     fingerprint = load(str(data)).fingerprint
