@@ -21,7 +21,7 @@ from longspan.cli.study_display import StudyDisplay
 from longspan.data.storage import cache_directory
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.reporting.results_page import render_page
+from longspan.reporting.results_markdown import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.agenda import Plan, Task
 from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
