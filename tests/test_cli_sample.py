@@ -56,13 +56,17 @@ def music(here):
 
 @pytest.fixture
 def words(here):
-    return str(make_run(here / "words", DataRecord("text", "fingerprint", len(WORDS), WORDS, "word", end_token=0)))
+    record = DataRecord("text", "fingerprint", len(WORDS), vocabulary=WORDS, unit="word", end_token=0)
+    return str(make_run(here / "words", record))
 
 
 @pytest.fixture
 def letters(here):
     return str(
-        make_run(here / "letters", DataRecord("text", "fingerprint", len(LETTERS), LETTERS, "character", end_token=0))
+        make_run(
+            here / "letters",
+            DataRecord("text", "fingerprint", len(LETTERS), vocabulary=LETTERS, unit="character", end_token=0),
+        )
     )
 
 

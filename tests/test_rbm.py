@@ -27,6 +27,8 @@ HIDDEN = 4
 @pytest.fixture
 def quick_estimates(monkeypatch):
     monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
+    monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
+    monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
     monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 300, "chains": 20})
 
 

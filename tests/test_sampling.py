@@ -1,7 +1,6 @@
 """Generated steps follow the model's distribution, priming is running the model, and seeds mean what they say."""
 
 import itertools
-from typing import get_args
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ import pytest
 import reference
 from jaxtyping import Array
 
-from longspan.config import OutputName, TrainConfig
+from longspan.config import OUTPUTS_FOR, TrainConfig
 from longspan.models.cells import Cell
 from longspan.models.sequence import SequenceModel, build
 from longspan.sampling import generate as generation
@@ -106,10 +105,11 @@ def test_tokens_follow_the_conditional_distribution(text, prime):
     assert_frequencies(count(samples), exact)
 
 
-@pytest.mark.parametrize("name", get_args(OutputName))
+@pytest.mark.parametrize("name", OUTPUTS_FOR["music"] + OUTPUTS_FOR["text"])
 def test_every_output_is_sampled_as_its_likelihood_says(name):
     model = lively(name, [0.4, 0.3, 0.2, 0.1])
-    samples = generate(model, length=1, num=20_000, key=KEY, end_token=END_TOKEN)
+    num = 20_000 if model.output.exact else 50
+    samples = generate(model, length=1, num=num, key=KEY, end_token=END_TOKEN)
     is_text = samples.ndim == 2
     first = jnp.array([END_TOKEN], jnp.int32) if is_text else jnp.zeros((1, SYMBOLS), jnp.uint8)
     hidden = model.cell.output(state_after(model, first))

@@ -94,6 +94,8 @@ class TrainConfig:
     """sgd: stochastic gradient descent, one update a chunk; hf: Hessian-free, one update a block of chunks."""
     initial_damping: float = 0.5
     """hf: first lambda, how much a large step is distrusted; it adapts."""
+    minimal_damping: float = 1e-8
+    """hf: lambda never falls below this; a larger one keeps steps short where few data would be learnt by heart."""
     structural_damping: float = 1.0
     """hf: mu, how much changes of the hidden units are distrusted, relative to lambda; 0 for not at all."""
     cg_iterations: int = 250
@@ -131,6 +133,11 @@ class TrainConfig:
             rule.check(self)
         if self.leak_low > self.leak_high:
             raise InputError(f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}")
+        if self.optimizer == "hf" and self.output == "rbm":
+            raise InputError(
+                "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
+                "as rbm:sgd+c, or choose another output, such as nade:hf"
+            )
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,7 @@ RULES = (
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
     Rule("initial_damping", 0, open_low=True),
+    Rule("minimal_damping", 0),
     Rule("structural_damping", 0),
     Rule("cg_iterations", 1, 100_000),
     Rule("curvature_sequences", 1, 1_000_000),

@@ -34,7 +34,19 @@ MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
-TASKS = {"hidden_size": 100, "lanes": 20, "learning_rate_schedule": "constant", "patience": 200, "max_epochs": 1000}
+TASKS = {
+    "hidden_size": 50,
+    "recurrent_init": "normal",
+    "recurrent_scale": 0.8,
+    "input_scale": 0.12,
+    "output_scale": 0.12,
+    "lanes": 20,
+    "curvature_sequences": 250,
+    "slice_size": 250,
+    "learning_rate_schedule": "constant",
+    "patience": 200,
+    "max_epochs": 1000,
+}
 
 TARGETS: dict[TargetKind, dict] = {
     "frames": MUSIC,
@@ -112,7 +124,7 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
         'rectifier'
     """
     output, method, letters = parse(recipe)
-    values = {**PLAIN, **TARGETS[targets or target_kind(data)], **METHODS[method]}
+    values = PLAIN | TARGETS[targets or target_kind(data)] | METHODS[method]
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}

@@ -83,6 +83,7 @@ class TrainingDisplay(Listener):
 FIGURES = {
     "valid_error_rate": "wrong {:6.1%}",
     "valid_squared_error": "squared error {:.4f}",
+    "objective_after": "objective {:.3f}",
     "gradient_norm": "norm {:6.2f}",
     "clipped": "clipped {:4.0%}",
     "learning_rate": "rate {:.2g}",

@@ -67,6 +67,7 @@ class SecondOrder:
         """The optimizer a config describes."""
         settings = HessianFreeSettings(
             initial_damping=config.initial_damping,
+            minimal_damping=config.minimal_damping,
             structural_damping=config.structural_damping,
             max_iterations=config.cg_iterations,
             slice_size=config.slice_size,

@@ -1,0 +1,147 @@
+"""Seconds per Gauss-Newton product: beside one gradient, and beside the same product by `jax.jvp` and `jax.vjp`.
+
+    python benchmarks/gauss_newton.py [results/benchmarks/gauss_newton.json]
+
+The network is the paper's on music: tanh units, 88 independent keys, chunks of 100 frames side by side, one thread.
+Ours is the product that conjugate gradient makes, on a network linearised once; the naive one is what one writes for
+any JAX network, through `lax.scan`. The medians are over rounds in which every function has its turn.
+"""
+
+import os
+
+os.environ.setdefault("NPROC", "1")  # one thread for all: the comparison is about work, not about cores
+
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longspan import kernels
+from longspan.config import TrainConfig
+from longspan.models.outputs import bernoulli_loss
+from longspan.models.parameters import split_constants
+from longspan.models.sequence import build
+from longspan.optim.gauss_newton import linearise, objective, without_structure
+from longspan.training.second_order import loss, network
+from longspan.training.sequence_batch import Sequences
+
+KEYS, NOTES, STEPS, UNITS, SEQUENCES, ROUNDS = 88, 4, 100, 200, 32, 41
+
+
+def draw_sequences(model, constants) -> Sequences:
+    """Random frames of four notes, all sequences full."""
+    rng = np.random.default_rng(0)
+    notes = np.argsort(rng.random((STEPS + 1, SEQUENCES, KEYS)), axis=-1) < NOTES
+    frames = jnp.asarray(notes, jnp.uint8)
+    shape = (STEPS, SEQUENCES)
+    return Sequences(
+        frames[:-1],
+        frames[1:],
+        resets=jnp.zeros(shape, bool),
+        mask=jnp.ones(shape, bool),
+        first=model.start(SEQUENCES),
+        steps=jnp.full(SEQUENCES, STEPS, jnp.int32),
+        scale=jnp.float32(1 / STEPS),
+        inner_scale=jnp.float32(1),
+        constants=constants,
+    )
+
+
+def naive_network(params, batch):
+    """The same logits by a scan that JAX differentiates."""
+    cell, output = params.cell, params.output
+
+    def step(hidden, frame):
+        hidden = jnp.tanh(hidden @ cell.recurrent + frame @ cell.input_weights + cell.bias)
+        return hidden, hidden @ output.weights + output.bias
+
+    return jax.lax.scan(step, batch.first, batch.inputs.astype(jnp.float32))[1]
+
+
+def naive_loss(logits, batch):
+    """The same objective as ours."""
+    return jnp.sum(bernoulli_loss(logits, batch.targets)) / batch.mask.size
+
+
+@jax.jit
+def naive_product(params, batch, vector):
+    """Tangent of the network, product with the Hessian of the loss, adjoint of the network."""
+    logits, change = jax.jvp(lambda params: naive_network(params, batch), (params,), (vector,))
+    _, curved = jax.jvp(jax.grad(lambda logits: naive_loss(logits, batch)), (logits,), (change,))
+    _, pull = jax.vjp(lambda params: naive_network(params, batch), params)
+    return pull(curved)[0]
+
+
+def interleaved_medians(functions, rounds=ROUNDS) -> dict[str, float]:
+    """Median seconds of every function, each called once a round, after one call that compiles."""
+    spent: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        jax.block_until_ready(function())
+    for _ in range(rounds):
+        for name, function in functions.items():
+            began = time.perf_counter()
+            jax.block_until_ready(function())
+            spent[name].append(time.perf_counter() - began)
+    return {name: median(values) for name, values in spent.items()}
+
+
+def measure() -> dict:
+    """Seconds of each, and the ratios that matter."""
+    config = TrainConfig(hidden_size=UNITS)
+    model = build(config, KEYS, np.full(KEYS, NOTES / KEYS), key=jax.random.key(0))
+    params, constants = split_constants(model)
+    batch = draw_sequences(model, constants)
+    vector = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), params)
+    plain, bare_loss = without_structure(network), partial(loss, 0.0)
+    gradient = jax.jit(jax.grad(partial(objective, plain, bare_loss)))
+    naive_gradient = jax.jit(jax.grad(lambda params, batch: naive_loss(naive_network(params, batch), batch)))
+    curvature = jax.jit(partial(linearise, plain, bare_loss))(params, batch)
+    damped = jax.jit(partial(linearise, network, bare_loss))(params, batch)
+    product = jax.jit(lambda curvature, vector: curvature(vector, 0.5))
+    seconds = interleaved_medians(
+        {
+            "gradient": lambda: gradient(params, batch),
+            "product": lambda: product(curvature, vector),
+            "product_with_structural_damping": lambda: product(damped, vector),
+            "naive_gradient": lambda: naive_gradient(params, batch),
+            "naive_product": lambda: naive_product(params, batch, vector),
+        }
+    )
+    ours, theirs = product(curvature, vector), naive_product(params, batch, vector)
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return {
+        "setting": {
+            "units": UNITS,
+            "steps": STEPS,
+            "sequences": SEQUENCES,
+            "keys": KEYS,
+            "rounds": ROUNDS,
+            "kernels": kernels.active(),
+            "jax": jax.__version__,
+        },
+        "seconds": seconds,
+        "product_over_gradient": seconds["product"] / seconds["gradient"],
+        "damped_product_over_gradient": seconds["product_with_structural_damping"] / seconds["gradient"],
+        "naive_over_ours": seconds["naive_product"] / seconds["product"],
+        "largest_difference": max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs),
+    }
+
+
+def main() -> None:
+    figures = measure()
+    text = json.dumps(figures, indent=2)
+    print(text)
+    if len(sys.argv) > 1:
+        path = Path(sys.argv[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Who bridges a long lag: Hessian-free optimization and plain SGD on a synthetic task, with the same budget.
+
+    python benchmarks/long_range.py --span 100 --seeds 4 --output results/temporal-order.json
+
+Hessian-free runs first, until it has solved the task or used up `--minutes`. Plain SGD then has, at each of several
+learning rates, as much time as the longest of those runs took. Time is that of the processor, so that other work on the
+machine changes nothing; a result is the share of wrong sequences among 10,000 that nobody was trained or chosen on.
+"""
+
+import os
+
+os.environ["NPROC"] = os.environ["LONGSPAN_THREADS"] = "1"  # as many as the recorded settings say
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tyro
+
+from longspan import recipes
+from longspan.cli import machine
+from longspan.config import TrainConfig, as_dict
+from longspan.data.synthetic import WRONG_SHARE
+from longspan.data.tasks import TaskData
+from longspan.evaluation import SplitEvaluator
+from longspan.training.loop import train
+from longspan.training.runs import DataRecord, Run
+
+LEARNING_RATES = (0.1, 0.03, 0.01)
+NO_END = {"patience": 1_000_000, "max_epochs": 1_000_000}
+"""Only a solution or the budget ends a run."""
+
+
+def attempt(config: TrainConfig, data: TaskData, seconds: float) -> dict:
+    """Train until solved or for that much time of the processor, and judge the best weights on the test split."""
+    began = time.process_time()
+    with TemporaryDirectory() as folder:
+        run = Run.create(Path(folder) / "run", config, DataRecord.of(data), {})
+        outcome = train(run, data, interrupted=lambda: time.process_time() - began > seconds)
+        epochs = run.metrics()
+    spent = time.process_time() - began
+    error_rate = SplitEvaluator(data, "test").errors(outcome.model)["error_rate"]
+    return {
+        "seed": config.seed,
+        "learning_rate": config.learning_rate if config.optimizer == "sgd" else None,
+        "solved": error_rate < WRONG_SHARE,
+        "error_rate": error_rate,
+        "status": outcome.status,
+        "updates": epochs[-1]["step"] if epochs else 0,
+        "sequences": len(epochs) * 1000,
+        "seconds": round(spent, 1),
+    }
+
+
+def compare(
+    task: str = "temporal-order",
+    span: int = 100,
+    seeds: int = 4,
+    minutes: float = 20.0,
+    output: Path = Path("results/temporal-order.json"),
+) -> None:
+    """Write who solved the task from which seed.
+
+    Args:
+        task: a synthetic data set.
+        span: about how long its sequences are.
+        seeds: number of runs of each method, from seed 0 on.
+        minutes: time of the processor for one Hessian-free run at most.
+        output: file of the results, rewritten after every run.
+    """
+    data = TaskData(task, span)
+    settings = {
+        method: dataclasses.replace(recipes.settings(method, task, data.kind), span=span, **NO_END)
+        for method in ("hf", "sgd")
+    }
+    results: dict[str, list[dict]] = {"hf": [], "sgd": []}
+
+    def record(method: str, config: TrainConfig, seconds: float) -> None:
+        results[method].append(attempt(config, data, seconds))
+        print(method, results[method][-1], flush=True)
+        solved = {name: f"{len({r['seed'] for r in rows if r['solved']})} of {seeds}" for name, rows in results.items()}
+        document = {
+            "task": task,
+            "span": span,
+            "seeds_solved": solved,
+            "runs": results,
+            "settings": {name: as_dict(config) for name, config in settings.items()},
+            "machine": machine.describe(1),
+        }
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(document, indent=1) + "\n")
+
+    for seed in range(seeds):
+        record("hf", dataclasses.replace(settings["hf"], seed=seed), 60 * minutes)
+    longest = max(run["seconds"] for run in results["hf"])
+    for seed in range(seeds):
+        for rate in LEARNING_RATES:
+            record("sgd", dataclasses.replace(settings["sgd"], seed=seed, learning_rate=rate), longest)
+
+
+if __name__ == "__main__":
+    tyro.cli(compare)
