@@ -125,9 +125,9 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purpose = "search" if task.kind == "search" else "the winner with other seeds"
+        purposes = {"search": "search", "refine": "search around the winner", "seeds": "the winner with other seeds"}
         cell = f"[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table})"
-        self.say(f"\n{cell}: {purpose}, {task.slots} slots")
+        self.say(f"\n{cell}: {purposes[task.kind]}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
 
