@@ -56,6 +56,15 @@ TARGETS: dict[TargetKind, dict] = {
     "numbers": {"output": "gaussian", **TASKS},
 }
 
+USUAL: dict[TargetKind, str] = {
+    "frames": "nade:sgd+crm",
+    "words": "sgd+c",
+    "characters": "sgd+c",
+    "classes": "hf",
+    "numbers": "hf",
+}
+"""The recipe where none is named: what does best on such data for the time it takes."""
+
 # What one recipe on one data set wants on top of that, found by search on its validation split.
 TUNED: dict[tuple[str, str], dict] = {
     ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
