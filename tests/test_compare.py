@@ -3,41 +3,30 @@
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music
+from report_folders import run_folder
 
 from longspan import cli
 from longspan.errors import InputError
 from longspan.reporting.comparison import compare_runs
-from longspan.training.loop import train
 from longspan.training.runs import DataRecord, Run
 from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder, data = tmp_path_factory.mktemp("runs"), tiny_music()
-    made = []
-    for name, changes in {
-        "one": {"hidden_size": 8},
-        "two": {"hidden_size": 6, "momentum": 0.5, "max_epochs": 2},
-    }.items():
-        run = Run.create(folder / name, tiny_config(**changes), DataRecord.of(data), {})
-        train(run, data)
-        made.append(run)
-    made[0].write_result({"test": {"log_likelihood": -3.25, "accuracy": 0.5}})
-    return made
+@pytest.fixture
+def runs(tmp_path):
+    one = run_folder(tmp_path / "one", [-9.0, -8.0, -8.5], hidden_size=8)
+    two = run_folder(tmp_path / "two", [-9.0, -8.5], status="interrupted", hidden_size=6, momentum=0.5)
+    return [one, two]
 
 
 def test_values(runs):
     one, two = compare_runs([run.path for run in runs])
-    assert one.settings == {"hidden_size": 8, "momentum": 0.9, "max_epochs": 3}
-    assert two.settings == {"hidden_size": 6, "momentum": 0.5, "max_epochs": 2}
-    for value, run in ((one, runs[0]), (two, runs[1])):
-        best = max(run.metrics(), key=lambda record: record["valid_log_likelihood"])
-        assert (value.best_epoch, value.valid_log_likelihood) == (best["epoch"], best["valid_log_likelihood"])
-        assert value.train_log_likelihood == best["train_log_likelihood"]
-        assert value.epochs == len(run.metrics())
-        assert value.status == "done"
-    assert one.test == {"log_likelihood": -3.25, "accuracy": 0.5}
+    assert one.settings == {"hidden_size": 8, "momentum": 0.0}
+    assert two.settings == {"hidden_size": 6, "momentum": 0.5}
+    assert (one.best_epoch, one.valid_log_likelihood, one.train_log_likelihood) == (2, -8.0, -7.8)
+    assert (one.epochs, one.status, one.seconds) == (3, "done", 9.0)
+    assert (two.best_epoch, two.valid_log_likelihood, two.epochs, two.status) == (2, -8.5, 2, "interrupted")
+    assert one.test == {"log_likelihood": -8.6, "accuracy": 0.29}
     assert two.test is None
 
 
@@ -48,7 +37,7 @@ def test_the_terminal_and_json(runs, capsys):
     assert [value["run"] for value in values] == paths
     assert cli.run(["compare", *paths]) == 0
     shown = capsys.readouterr().out
-    for part in ("hidden size", "best epoch", "-3.250", "50.00", "0.9", "valid, nats"):
+    for part in ("hidden size", "best epoch", "-8.600", "29.00", "0.5", "valid, nats"):
         assert part in shown
     assert "learning rate" not in shown
 

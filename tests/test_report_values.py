@@ -112,6 +112,17 @@ def test_results_are_pairs_and_trials(tmp_path):
     assert (chart.title, chart.x_log, len(chart.series[0].points)) == ("learning rate", True, 8)
 
 
+def test_one_epoch_gone_astray_does_not_flatten_the_others(tmp_path):
+    def chart_of(name, scores):
+        return run_charts(read_report(run_folder(tmp_path / name, scores).path))[0]
+
+    steady = [-9.0, -8.5, -8.2, -8.0, -7.9, -7.8, -7.8, -7.7]
+    assert chart_of("steady", steady).y_floor is None
+    astray = chart_of("astray", [*steady, -1e17])
+    assert -20 < astray.y_floor < -9
+    assert astray.series[-1].points[-1][1] == -1e17
+
+
 def test_axes_are_logarithmic_where_values_span_decades():
     assert spans_decades([0.001, 0.1])
     assert not spans_decades([100, 400])

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import shutil
 
+import jax
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music
@@ -30,12 +31,14 @@ from longspan.search.cells import (
 )
 from longspan.search.place import Place
 from longspan.search.reproduction import Reproduction, Settings, merge
+from longspan.search.result import StudyResult
 from longspan.search.worker import work
 
 JSB = Cell("table1", "sgd+c", "jsb")
 MUSEDATA = Cell("table1", "sgd", "musedata")
 WORDS = Cell("table2", "sgd", "ptb-words")
 CHARACTERS = Cell("table2", "sgd+c", "ptb-chars")
+SPACE = {"learning_rate": {"low": 0.01, "high": 0.1, "log": True}}
 PLAN = Plan(trials=4, most_trials=12, seeds=3)
 
 
@@ -59,14 +62,20 @@ def test_cells_that_take_long_get_fewer_slots():
     slow = [Cell("table1", row, "jsb") for row in ("hf", "nade:hf", "rbm:sgd+c")] + [CHARACTERS]
     assert [next_task([known(cell)], PLAN).slots for cell in slow] == [1, 1, 1, 1]
     behind_once = make_result(slow[0], -9.0, slots=1)
-    assert next_task([known(slow[0], behind_once)], PLAN) == Task(slow[0], "search", 2)
+    assert next_task([known(slow[0], behind_once)], PLAN) == Task(slow[0], "refine", 2)
 
 
 def test_then_settled_cells_get_their_seeds_and_cells_behind_get_trials():
     good, bad = make_result(JSB, -8.0), make_result(MUSEDATA, -9.0)
     assert next_task([known(MUSEDATA, bad), known(JSB, good)], PLAN) == Task(JSB, "seeds", 2)
     seeded = make_result(JSB, -8.0, seeds=(-8.1, -7.9))
-    assert next_task([known(MUSEDATA, bad), known(JSB, seeded)], PLAN) == Task(MUSEDATA, "search", 8)
+    assert next_task([known(MUSEDATA, bad), known(JSB, seeded)], PLAN) == Task(MUSEDATA, "refine", 5)
+    again = Known(MUSEDATA, bad, slots=4, near=5)
+    assert next_task([again, known(JSB, seeded)], PLAN) == Task(MUSEDATA, "refine", 9)
+
+
+def test_a_cell_behind_whose_recipe_has_changed_is_first_run_as_the_recipe_stands():
+    assert next_task([Known(MUSEDATA, make_result(MUSEDATA, -9.0), slots=0)], PLAN) == Task(MUSEDATA, "search", 1)
 
 
 def test_the_cell_furthest_behind_comes_first():
@@ -134,6 +143,15 @@ def test_the_better_study_by_validation_stays_and_all_trials_count():
     replaced = merge(JSB, kept, better)
     assert (replaced.search, replaced.seeds, replaced.other_studies) == (better, None, {"aaaa": 4})
     assert replaced.tried == 9
+    refined = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-4.0, identity="near"), handed_on=1)
+    assert (refined.search.identity, refined.other_studies, refined.tried) == ("near", {"aaaa": 3}, 8)
+    in_vain = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-5.0, identity="near"), handed_on=1)
+    assert (in_vain.search, in_vain.seeds, in_vain.other_studies, in_vain.tried) == (
+        old.search,
+        old.seeds,
+        {"near": 4},
+        8,
+    )
     first = merge(JSB, None, better)
     assert (first.search, first.tried) == (better, 5)
 
@@ -224,8 +242,9 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     write_set(data, tiny_music())
     config = tiny_config("sgd+c", data=str(data), max_epochs=2)
     monkeypatch.setattr(recipes, "settings", lambda recipe, name: config)
-    monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: {"learning_rate": [0.01, 0.02]})
+    monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: SPACE)
     monkeypatch.setattr(reproduction, "run_pool", work_here)
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)  # all slots have the same shapes
     monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))  # out of reach
     settings = Settings(tmp_path / "results", tmp_path / "work", 1)
     fingerprint = load(str(data)).fingerprint
@@ -246,12 +265,20 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     second = Recorder()
     plan = Plan(trials=1, most_trials=2, seeds=1)
     assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(second, lambda: False)
-    assert [(task.kind, task.slots) for task in second.tasks] == [("search", 2)]
+    assert [(task.kind, task.slots) for task in second.tasks] == [("refine", 2)]
+    # Only the slot beside the winner was run; the winner's own outcome and scores were handed on.
     assert [path.name for path in tmp_path.glob("work/table1/*/trials/*")] == ["slot-0001"]
+    (study,) = tmp_path.glob("work/table1/*/result.json")
+    near = msgspec.json.decode(study.read_bytes(), type=StudyResult)
+    assert near.trials[0].outcome == result.search.winning.outcome
+    assert near.trials[1].settings.keys() == {"learning_rate"}
+    rate = near.trials[1].settings["learning_rate"]
+    assert 0 < abs(math.log(rate / config.learning_rate)) <= 0.15 * math.log(10) + 0.01
     grown = second.results[-1]
-    assert grown.search.trials[0] == result.search.trials[0] or grown.search.winner == 1
-    assert grown.search.trials[0].outcome == result.search.trials[0].outcome
-    assert grown.search.trials[1].settings.keys() == {"learning_rate"}
+    assert grown.tried == 2
+    best = near.winning.tested.test["log_likelihood"]
+    assert grown.ours.test == best
+    assert (best == result.ours.test) == (near.winner == 0)
     assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(Recorder(), lambda: False)
 
 

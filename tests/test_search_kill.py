@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from longspan.search.study import open_study
 # Rates of which one cannot but diverge, and everything else as small as it goes, but saved after every block.
 SPACE = 'learning_rate = [0.01, 0.02, 0.05, 1e30]\nrecurrent_scale = { low = 0.2, high = 1.0 }\nclip = "none"\n'
 SETTINGS = ["--hidden-size", "8", "--chunk-length", "10", "--block", "2", "--max-epochs", "12", "--patience", "100"]
-SLOTS = 3
+SLOTS = 5
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,6 @@ def environment(tmp_path_factory) -> dict[str, str]:
         **os.environ,
         "JAX_COMPILATION_CACHE_DIR": compiled,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "LONGSPAN_THREADS": "1",
     }
 
 
@@ -96,9 +96,9 @@ def kill_workers(process: subprocess.Popen, folder: Path, kills: int, at_once: i
     """Kill workers that have begun to train, `kills` times, after random waits; returns how many were killed."""
     chance, killed = random.Random(0), 0
     while process.poll() is None and killed < kills:
-        trained = sum(file.stat().st_size for file in folder.glob("trials/*/metrics.jsonl"))
+        before = trained(folder)
         time.sleep(chance.uniform(0.0, 0.5))
-        if sum(file.stat().st_size for file in folder.glob("trials/*/metrics.jsonl")) == trained:
+        if trained(folder) == before:
             continue  # nobody has got any further since the last kill
         for worker in chance.sample(workers := children(process), min(at_once, len(workers))):
             os.kill(worker, signal.SIGKILL)
@@ -113,12 +113,14 @@ def assert_ends_like(quiet: Path, process: subprocess.Popen, folder: Path, url: 
     assert essence(folder, url) == essence(quiet)
 
 
+@pytest.mark.slow
 def test_the_quiet_study_has_something_to_compare(quiet):
     slots = essence(quiet)["slots"]
     assert {outcome.status for outcome, _, _ in slots.values()} == {"done", "diverged"}
     assert len({config for _, _, config in slots.values()}) == SLOTS
 
 
+@pytest.mark.slow
 def test_killed_interrupted_and_gone_on_with_by_more_workers(quiet, inputs, environment, tmp_path):
     process = search(inputs, tmp_path, environment, "--workers", "2")
     assert kill_workers(process, tmp_path, kills=1, at_once=1) == 1
@@ -137,18 +139,31 @@ def test_killed_interrupted_and_gone_on_with_by_more_workers(quiet, inputs, envi
     assert_ends_like(quiet, process, tmp_path)
 
 
-def test_workers_end_with_the_search_that_started_them(inputs, environment, tmp_path):
-    process = search(inputs, tmp_path, environment, "--workers", "2", "--max-epochs", "100000")
-    while len(children(process)) < 2 or not any(tmp_path.glob("trials/*/metrics.jsonl")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    workers = children(process)
+def test_a_killed_worker_is_replaced_and_all_end_with_the_search_that_started_them(inputs, environment, tmp_path):
+    process = search(inputs, tmp_path, environment, "--workers", "1", "--max-epochs", "100000")
+    (first,) = wait_for(process, lambda: children(process) if trained(tmp_path) else [])
+    os.kill(first, signal.SIGKILL)
+    before = trained(tmp_path)
+    (second,) = wait_for(process, lambda: children(process) if trained(tmp_path) > before else [])
+    assert second != first
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 120
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+    while Path(f"/proc/{second}").exists():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.05)
+
+
+def trained(folder: Path) -> int:
+    """Bytes of metrics written so far."""
+    return sum(file.stat().st_size for file in folder.glob("trials/*/metrics.jsonl"))
+
+
+def wait_for(process: subprocess.Popen, look: Callable[[], list]) -> list:
+    while not (found := look()):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    return found
 
 
 @pytest.mark.slow

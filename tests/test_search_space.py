@@ -16,6 +16,7 @@ from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.search import paper_spaces
+from longspan.search.refinement import space_near
 from longspan.search.space import Choices, Count, Interval, changes, parse_space, position, read_space, slot_config
 
 PAPER_BOUNDS = {
@@ -200,3 +201,25 @@ def test_leaks_are_drawn_as_one_interval():
     for config, both in zip(drawn, raw, strict=True):
         assert [config.leak_low, config.leak_high] == sorted(both)
     assert all(a.leak_low != b.leak_low for a, b in itertools.pairwise(drawn))
+
+
+def test_near_a_winner_the_space_is_narrow_and_holds_it():
+    space = {
+        "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
+        "hidden_size": {"low": 100, "high": 400},
+        "momentum": {"low": 1e-3, "high": 0.95},
+        "l1": {"low": 1e-6, "high": 1e-3, "log": True},
+        "activation": ["tanh", "sigmoid"],
+    }
+    winner = TrainConfig(learning_rate=0.7, hidden_size=390, momentum=0.9, activation="sigmoid")  # and no L1
+    near = space_near(winner, space)
+    assert near == {
+        "learning_rate": {"low": 0.248, "high": 1.97, "log": True},
+        "hidden_size": {"low": 345, "high": 400},
+        "momentum": {"low": 0.758, "high": 0.95},
+    }
+    for slot in range(1, 20):
+        drawn = slot_config(winner, parse_space(near, winner), slot)
+        assert (drawn.activation, drawn.l1) == ("sigmoid", 0.0)
+    beyond = space_near(TrainConfig(hidden_size=450), {"hidden_size": {"low": 100, "high": 400}})
+    assert beyond == {"hidden_size": {"low": 405, "high": 450}}

@@ -2,8 +2,8 @@
 
 import dataclasses
 import statistics
+from typing import ClassVar
 
-import jax
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music, tiny_text
@@ -30,19 +30,10 @@ MUSIC = tiny_music()
 SPACE = {"learning_rate": [0.01, 0.02, 0.05, 0.1]}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """A worker forgets what it compiled after every slot; on disk it need not be compiled again."""
-    options = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-    }
-    before = {name: getattr(jax.config, name) for name in options}
-    for name, value in options.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+@pytest.fixture(autouse=True)
+def compiled_once(monkeypatch):
+    """A worker forgets what it compiled after every slot, for the next may have other shapes; here none has."""
+    monkeypatch.setattr(worker.jax, "clear_caches", lambda: None)
 
 
 def make_study(folder, config, slots: int, space=None, **options):
@@ -55,9 +46,21 @@ def run_here(study, folder, data=MUSIC, interrupted=lambda: False) -> StudyResul
     return msgspec.convert(study.result, StudyResult)
 
 
-def test_a_slot_is_the_run_that_train_would_make(tmp_path):
+class Counting(SplitEvaluator):
+    scored: ClassVar[list[str]] = []
+
+    def __init__(self, data, split):
+        self.scored.append(split)
+        super().__init__(data, split)
+
+
+def test_a_slot_is_a_normal_run_and_only_the_winner_is_tested_and_only_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(conclusion, "SplitEvaluator", Counting)
+    Counting.scored.clear()
     study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=2, learning_rate=0.5), 2)
-    trial = run_here(study, tmp_path).trials[1]
+    result = run_here(study, tmp_path)
+
+    trial = result.trials[1]
     alone = Run.create(tmp_path / "alone", study.definition.config_of(1), DataRecord.of(MUSIC), {})
     train(alone, MUSIC)
     found = Run.open(tmp_path / "trials" / "slot-0001")
@@ -68,22 +71,10 @@ def test_a_slot_is_the_run_that_train_would_make(tmp_path):
     assert (trial.outcome.best_epoch, trial.outcome.epochs, trial.outcome.status) == (best["epoch"], 2, "done")
     assert trial.settings == {"learning_rate": study.definition.config_of(1).learning_rate}
 
-
-def test_only_the_winner_by_validation_is_tested_and_only_once(tmp_path, monkeypatch):
-    scored = []
-
-    class Counting(SplitEvaluator):
-        def __init__(self, data, split):
-            scored.append(split)
-            super().__init__(data, split)
-
-    monkeypatch.setattr(conclusion, "SplitEvaluator", Counting)
-    study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=2), 2)
-    result = run_here(study, tmp_path)
     scores = [trial.outcome.valid_log_likelihood for trial in result.trials]
     assert result.winner == scores.index(max(scores))
     assert [trial.slot for trial in result.trials if trial.tested] == [result.winner]
-    assert sorted(scored) == ["test", "train"]
+    assert sorted(Counting.scored) == ["test", "train"]
     run = Run.open(tmp_path / "trials" / f"slot-{result.winner:04d}")
     expected = SplitEvaluator(MUSIC, "test").scores(trained_model(run))
     assert result.winning.tested.test["log_likelihood"] == expected.log_likelihood
@@ -92,7 +83,7 @@ def test_only_the_winner_by_validation_is_tested_and_only_once(tmp_path, monkeyp
     study.extend(3)
     assert not study.concluded
     assert run_here(study, tmp_path).winner == result.winner
-    assert sorted(scored) == ["test", "train"]
+    assert sorted(Counting.scored) == ["test", "train"]
 
 
 def test_a_trial_ends_with_the_epoch_that_passes_its_time_and_counts(tmp_path):
@@ -116,7 +107,7 @@ def test_of_seeds_every_one_is_tested(tmp_path):
 
 
 def test_without_the_winners_run_the_conclusion_is_left_to_others(tmp_path):
-    study = make_study(tmp_path, tiny_config(), 1)
+    study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
     study.record(study.claim("on-another-machine"), Outcome("done", "", -1.0, -1.0, 1, 1))
     assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False) == "finished"
     assert not study.concluded
@@ -124,7 +115,7 @@ def test_without_the_winners_run_the_conclusion_is_left_to_others(tmp_path):
 
 
 def test_a_study_in_which_all_diverged_says_so(tmp_path):
-    config = tiny_config("sgd+r", learning_rate=1e30)
+    config = tiny_config("sgd+cm", clip="none", activation="rectifier", learning_rate=1e30)
     study = make_study(tmp_path, config, 1, {})
     result = run_here(study, tmp_path)
     assert (result.winner, result.settings, result.count("diverged")) == (None, {}, 1)
@@ -133,7 +124,7 @@ def test_a_study_in_which_all_diverged_says_so(tmp_path):
 
 
 def test_an_interrupted_worker_gives_its_slot_back(tmp_path):
-    study = make_study(tmp_path, tiny_config(), 1)
+    study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
     asked = iter([False, False, True])
     assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: next(asked, True)) == "interrupted"
     slot = study.slots()[0]
@@ -142,8 +133,8 @@ def test_an_interrupted_worker_gives_its_slot_back(tmp_path):
 
 
 def test_an_error_frees_the_slot_and_ends_the_worker(tmp_path):
-    study = make_study(tmp_path, tiny_config(), 1)
-    Run.create(tmp_path / "trials" / "slot-0000", tiny_config(seed=3), DataRecord.of(MUSIC), {})
+    study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
+    Run.create(tmp_path / "trials" / "slot-0000", tiny_config("sgd+cm", seed=3), DataRecord.of(MUSIC), {})
     with pytest.raises(InputError, match="holds a run with other settings"):
         work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False)
     assert study.slots()[0].status == "waiting"
@@ -165,7 +156,7 @@ def test_pruned_slots_follow_from_the_curves_alone(tmp_path, monkeypatch):
     for module in (slots, pruning, worker):
         monkeypatch.setattr(module, "REFERENCE_SLOTS", 2)
     monkeypatch.setattr(pruning, "WARM_UP_EPOCHS", 1)
-    config = tiny_config("sgd+c", max_epochs=4, learning_rate=0.1)
+    config = tiny_config("sgd+cm", max_epochs=4, learning_rate=0.1)
     study = make_study(tmp_path, config, 4, {"learning_rate": [0.3, 0.3, 0.05, 1e-6]}, prune=True)
     assert [study.definition.config_of(slot).learning_rate for slot in range(4)] == [0.1, 0.05, 1e-6, 0.3]
     result = run_here(study, tmp_path)

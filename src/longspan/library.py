@@ -61,7 +61,7 @@ class Trained:
 
 
 def train(
-    recipe: str = "sgd+c",
+    recipe: str | None = None,
     data: str | Data = "bach",
     *,
     run_dir: Path | str | None = None,
@@ -71,7 +71,7 @@ def train(
     """Train a recipe on data and return the weights with the best validation score.
 
     Args:
-        recipe: the paper's letters, such as `sgd+clr` or `nade:sgd+crm`.
+        recipe: the paper's letters, such as `sgd+clr` or `nade:sgd+crm`; by default the usual one for such data.
         data: a name, a path, or a data set made in Python.
         run_dir: where the run is kept; by default a new folder under `runs/`.
         listeners: told of every block and epoch, see `training.loop.Listener`.
@@ -84,7 +84,9 @@ def train(
     """
     content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else data
     settings |= {"span": content.span} if isinstance(content, TaskData) else {}
-    config = dataclasses.replace(recipes.settings(recipe, content.name, targets_of(content)), **settings)
+    targets = targets_of(content)
+    shipped = recipes.settings(recipe or recipes.USUAL[targets], content.name, targets)
+    config = dataclasses.replace(shipped, **settings)
     path = Path(run_dir) if run_dir is not None else next_run_path(Path("runs"), config)
     return _to_end(Run.create(path, config, DataRecord.of(content), {}), content, listeners)
 

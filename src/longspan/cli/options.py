@@ -13,7 +13,6 @@ from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
 
-DEFAULT_RECIPE = "sgd+c"
 DEFAULT_DATA = "bach"
 
 
@@ -33,8 +32,8 @@ class Watching:
 class TrainOptions:
     """Train a recurrent network.
 
-    The first word may name a recipe: `longspan train sgd+clr --data nottingham`. Settings come from, each over the
-    one before: defaults, the recipe for that data set, the TOML file, flags.
+    The first word may name a recipe, `longspan train sgd+clr --data nottingham`, else the data's usual one is taken.
+    Settings come from, each over the one before: defaults, the recipe for that data set, the TOML file, flags.
     """
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -49,19 +48,26 @@ class TrainOptions:
 
 def parse_train(arguments: list[str]) -> TrainOptions:
     """Read recipe and data set first, since they decide the defaults of everything else."""
-    arguments = list(arguments)
-    recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
-    config, _ = configure(recipe, arguments)
-    return parse(TrainOptions, arguments, "longspan train [RECIPE]", TrainOptions(config))
+    recipe, flags = split_recipe(arguments)
+    config, _ = configure(recipe, flags)
+    return parse(TrainOptions, flags, "longspan train [RECIPE]", TrainOptions(config))
 
 
-def configure(recipe: str, arguments: list[str]) -> tuple[TrainConfig, set[str]]:
+def split_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The recipe, if the first word is one, and the flags after it."""
+    if arguments and not arguments[0].startswith("-"):
+        return arguments[0], arguments[1:]
+    return None, arguments
+
+
+def configure(recipe: str | None, arguments: list[str]) -> tuple[TrainConfig, set[str]]:
     """The config before flags: the recipe for the data set, then the TOML file; and the settings that file names."""
     toml = find_flag(arguments, "--toml")
     changes = recipes.read_toml(Path(toml)) if toml else {}
     data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
     targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
-    return dataclasses.replace(recipes.settings(recipe, data, targets), **changes), set(changes)
+    chosen = recipe or recipes.USUAL[targets]
+    return dataclasses.replace(recipes.settings(chosen, data, targets), **changes), set(changes)
 
 
 def _folder(text: str | None) -> Path | None:

@@ -21,7 +21,7 @@ from longspan.cli.study_display import StudyDisplay
 from longspan.data.storage import cache_directory
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.reporting.results_page import render_page
+from longspan.reporting.results_markdown import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.agenda import Plan, Task
 from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
@@ -125,9 +125,9 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purpose = "search" if task.kind == "search" else "the winner with other seeds"
+        purposes = {"search": "search", "refine": "search around the winner", "seeds": "the winner with other seeds"}
         cell = f"[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table})"
-        self.say(f"\n{cell}: {purpose}, {task.slots} slots")
+        self.say(f"\n{cell}: {purposes[task.kind]}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
 

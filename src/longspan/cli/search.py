@@ -11,7 +11,7 @@ import tyro
 from longspan import cli
 from longspan.cli.durations import limits_from
 from longspan.cli.loading import load_data
-from longspan.cli.options import DEFAULT_RECIPE, configure, fixed_settings, parse
+from longspan.cli.options import configure, fixed_settings, parse, split_recipe
 from longspan.cli.output import print_json
 from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay, show_result
@@ -95,11 +95,10 @@ def run(arguments: list[str]) -> int:
 
 def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
     """The options, and the settings that were given and so are not searched."""
-    arguments = list(arguments)
-    recipe = arguments.pop(0) if arguments and not arguments[0].startswith("-") else DEFAULT_RECIPE
-    config, from_file = configure(recipe, arguments)
-    fixed = fixed_settings(arguments) | from_file
-    options = parse(SearchOptions, arguments, "longspan search [RECIPE]", SearchOptions(config))
+    recipe, flags = split_recipe(arguments)
+    config, from_file = configure(recipe, flags)
+    fixed = fixed_settings(flags) | from_file
+    options = parse(SearchOptions, flags, "longspan search [RECIPE]", SearchOptions(config))
     for name in ("trials", "workers", "heartbeat_seconds"):
         if getattr(options.searching, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(options.searching, name)}")

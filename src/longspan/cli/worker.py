@@ -14,6 +14,7 @@ from longspan.cli.durations import limits_from
 from longspan.cli.loading import load_data, refuse_other_data
 from longspan.cli.options import parse
 from longspan.cli.signals import first_interrupt
+from longspan.data.kinds import Data
 from longspan.search import presence, storage
 from longspan.search.study import Study, open_study
 
@@ -50,19 +51,20 @@ class WorkerOptions:
 def run(arguments: list[str]) -> int:
     options = parse(WorkerOptions, arguments, "longspan worker")
     study = open_study(storage.url_from(options.url), options.study)
+    base = study.definition.base
+    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet, span=base.span)
+    refuse_other_data(content, study.definition.fingerprint, base.data)
     if options.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, options.cores)
-    machine.prepare(study.definition.base.threads)
-    return _work(study, options)
+    machine.prepare(base.threads)
+    return _work(study, content, options)
 
 
-def _work(study: Study, options: WorkerOptions) -> int:
+def _work(study: Study, content: Data, options: WorkerOptions) -> int:
     from longspan.search.place import Place
     from longspan.search.worker import work
 
     base = study.definition.base
-    content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet, span=base.span)
-    refuse_other_data(content, study.definition.fingerprint, base.data)
     place = Place(options.study_dir or Path("studies") / study.definition.name, machine.describe(base.threads))
     with first_interrupt() as signalled, presence.present() as name:
         if not options.quiet:

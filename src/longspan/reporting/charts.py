@@ -9,6 +9,8 @@ from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 
 SCORE = "log-likelihood, nats"
 SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
+STRAY = 6
+"""A score so many times the spread of the middle half below that half has gone astray."""
 TONES = ("first", "second", "third", "fourth")
 
 
@@ -45,6 +47,8 @@ class Chart(msgspec.Struct, frozen=True):
     x_names: list[str] = []
     """Names of the places 0, 1, ... where the horizontal axis has no numbers."""
     small: bool = False
+    y_floor: float | None = None
+    """What lies below is drawn at this height, so that one epoch gone astray does not flatten all others."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -100,7 +104,7 @@ def study_charts(study: StudyReport) -> list[Chart]:
         )
         for trial in trials
     ]
-    charts = [Chart("Validation of all trials", "epoch", SCORE, curves)] if curves else []
+    charts = [Chart("Validation of all trials", "epoch", SCORE, curves, y_floor=_floor(curves))] if curves else []
     return charts + [_scatter(scatter, study.winner) for scatter in study.scatters]
 
 
@@ -134,7 +138,16 @@ def _learning_curves(run: RunReport) -> Chart:
     valid = Series("validation", [(float(each.epoch), each.valid) for each in run.epochs], "second")
     train = Series("training", _points(run.epochs, "train"), "first")
     rules = [] if run.best_epoch is None else [Rule("x", run.best_epoch, f"best, epoch {run.best_epoch}")]
-    return Chart("Learning curves", "epoch", SCORE, [series for series in (train, valid) if series.points], rules)
+    curves = [series for series in (train, valid) if series.points]
+    return Chart("Learning curves", "epoch", SCORE, curves, rules, y_floor=_floor(curves))
+
+
+def _floor(curves: list[Series]) -> float | None:
+    """Far below where most scores lie, None if no score is lower."""
+    scores = sorted(score for curve in curves for _, score in curve.points)
+    low, high = scores[len(scores) // 4], scores[3 * len(scores) // 4]
+    floor = low - STRAY * (high - low)
+    return floor if scores[0] < floor else None
 
 
 def _points(epochs: list[EpochValue], name: str) -> list[tuple[float, float]]:

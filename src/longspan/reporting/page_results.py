@@ -5,8 +5,8 @@ from html import escape
 from longspan.paper import MUSIC_SETS
 from longspan.reporting import markup
 from longspan.reporting.charts import TONES, results_charts, trials_charts
-from longspan.reporting.claims import RULE, ClaimValue
-from longspan.reporting.results_values import CellValue, ResultsValues
+from longspan.reporting.paper_claims import RULE, ClaimValue
+from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues
 from longspan.search.cells import Figures, TableName
 
 INTRODUCTION = (
@@ -17,11 +17,6 @@ LEGEND = (
     '<ul class="legend"><li><i class="ring"></i>paper</li>'
     '<li class="good-text"><i class="dot"></i>ours, at or better</li><li class="bad-text">◆ ours, behind</li></ul>'
 )
-METRICS = {
-    "log_likelihood": "log-likelihood in nats per frame, higher is better",
-    "perplexity": "perplexity, lower is better",
-    "bits_per_character": "bits per character, lower is better",
-}
 VERDICTS = {"supported": "good", "not supported": "bad", "undecided": ""}
 
 
@@ -70,7 +65,7 @@ def _tables(values: ResultsValues, name: TableName) -> list[str]:
     for data in dict.fromkeys(cell.data for cell in values.of(name)):
         cells = [cell for cell in values.of(name) if cell.data == data]
         rows = [_row(cell, music=music) for cell in cells]
-        made.append(markup.table(data, header, rows, METRICS[cells[0].metric]))
+        made.append(markup.table(data, header, rows, METRIC_NAMES[cells[0].metric]))
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from longspan.errors import InputError
-from longspan.reporting.claims import CLAIMS, ClaimValue, judge
+from longspan.reporting.paper_claims import CLAIMS, ClaimValue, judge
 from longspan.search.cells import (
     Cell,
     CellResult,
@@ -21,6 +21,11 @@ from longspan.search.cells import (
 )
 
 REMARKS = "remarks.toml"
+METRIC_NAMES: dict[Metric, str] = {
+    "log_likelihood": "log-likelihood in nats per frame, higher is better",
+    "perplexity": "perplexity, lower is better",
+    "bits_per_character": "bits per character, lower is better",
+}
 
 
 class CellValue(msgspec.Struct, frozen=True):

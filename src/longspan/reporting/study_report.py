@@ -13,7 +13,7 @@ from longspan.config import as_dict
 from longspan.errors import InputError
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import MusicSample, TextSample
-from longspan.search.result import StudyResult
+from longspan.search.result import StudyResult, Trial
 from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained
 
@@ -72,13 +72,12 @@ def study_report(folder: Path, samples: list[MusicSample] | list[TextSample] | N
     result = read_study_result(folder)
     if not runs and result is None:
         raise InputError(f"expected a study's folder with trials/ or a result.json, got {folder}")
-    trials = _trials(runs, result)
-    winner = winning_slot(folder)
-    some = next(iter(runs.values())).config if runs else None
+    trials, winner = _trials(runs, result), winning_slot(folder)
+    about = result or next(iter(runs.values())).config
     return StudyReport(
         name=result.study if result else folder.resolve().name,
-        recipe=result.recipe if result else some.recipe if some else "",
-        data=result.data if result else some.data if some else "",
+        recipe=about.recipe,
+        data=about.data,
         trials=trials,
         winner=winner,
         scatters=scatters(trials),
@@ -139,38 +138,40 @@ def spans_decades(values: list) -> bool:
 
 def _trials(runs: dict[int, Run], result: StudyResult | None) -> list[TrialValue]:
     concluded = {trial.slot: trial for trial in result.trials} if result else {}
+    differing = _differing_settings(runs)
+    return [
+        _finished(concluded[slot], runs.get(slot), differing.get(slot, {}))
+        if slot in concluded
+        else _unfinished(slot, runs[slot], differing[slot])
+        for slot in sorted(runs.keys() | concluded.keys())
+    ]
+
+
+def _differing_settings(runs: dict[int, Run]) -> dict[int, dict]:
+    """Of each run the settings that are not the same in all."""
     configs = {slot: as_dict(run.config) for slot, run in runs.items()}
-    differing = {
-        name for name in next(iter(configs.values()), {}) if len({str(config[name]) for config in configs.values()}) > 1
-    }
-    trials = []
-    for slot in sorted(runs.keys() | concluded.keys()):
-        settings = {name: value for name, value in configs.get(slot, {}).items() if name in differing}
-        if slot in concluded:
-            trial = concluded[slot]
-            outcome, run = trial.outcome, runs.get(slot)
-            curve = _curve(run) if run else []
-            trials.append(
-                TrialValue(
-                    slot,
-                    outcome.status,
-                    outcome.valid_log_likelihood,
-                    outcome.epochs,
-                    outcome.seconds,
-                    trial.settings | settings,
-                    curve,
-                )
-            )
-        else:
-            trials.append(_unfinished(slot, runs[slot], settings))
-    return trials
+    first = next(iter(configs.values()), {})
+    names = [name for name in first if any(config[name] != first[name] for config in configs.values())]
+    return {slot: {name: config[name] for name in names} for slot, config in configs.items()}
+
+
+def _finished(trial: Trial, run: Run | None, settings: dict) -> TrialValue:
+    outcome, curve = trial.outcome, _curve(run) if run else []
+    return TrialValue(
+        trial.slot,
+        outcome.status,
+        outcome.valid_log_likelihood,
+        outcome.epochs,
+        outcome.seconds,
+        trial.settings | settings,
+        curve,
+    )
 
 
 def _unfinished(slot: int, run: Run, settings: dict) -> TrialValue:
     curve = _curve(run)
-    best = max((score for _, score in curve), default=None)
-    valid = None if run.status == "diverged" else best
-    return TrialValue(slot, run.status, valid, len(curve), seconds_trained(run), settings, curve)
+    best = None if run.status == "diverged" else max((score for _, score in curve), default=None)
+    return TrialValue(slot, run.status, best, len(curve), seconds_trained(run), settings, curve)
 
 
 def _curve(run: Run) -> list[tuple[int, float]]:

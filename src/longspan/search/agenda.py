@@ -2,7 +2,7 @@
 
 Cells without a result come first, those on small data sets before the others. Then cells that need no more trials
 get their repetitions with other seeds. What time is left goes to the cell that is furthest behind the paper, again
-and again.
+and again: it is searched around its winner so far.
 """
 
 from dataclasses import dataclass
@@ -28,18 +28,21 @@ class Plan:
 
 
 class Known(NamedTuple):
-    """A cell, its result so far, and how many slots its study as it would be run now has had."""
+    """A cell, its result so far, and how many slots the studies that would be gone on with now have had."""
 
     cell: Cell
     result: CellResult | None
     slots: int
+    """Of the search over the whole space."""
+    near: int = 1
+    """Of the search around the winner, who is its first slot."""
 
 
 class Task(NamedTuple):
     """A study to be brought to so many slots."""
 
     cell: Cell
-    kind: Literal["search", "seeds"]
+    kind: Literal["search", "refine", "seeds"]
     slots: int
 
 
@@ -56,7 +59,11 @@ def next_task(known: list[Known], plan: Plan) -> Task | None:
     if not unsettled:
         return None
     worst = max(unsettled, key=lambda state: behind(_result(state)))
-    return Task(worst.cell, "search", worst.slots + _share(worst.cell, plan))
+    if _result(worst).ours is None:
+        return Task(worst.cell, "search", worst.slots + _share(worst.cell, plan))
+    if worst.slots == 0:  # its recipe is another one by now: see what that comes to
+        return Task(worst.cell, "search", 1)
+    return Task(worst.cell, "refine", worst.near + _share(worst.cell, plan))
 
 
 def _share(cell: Cell, plan: Plan) -> int:

@@ -22,6 +22,7 @@ from longspan.search.definition import StudyDefinition, define
 from longspan.search.limits import Limits
 from longspan.search.paper_spaces import paper_space
 from longspan.search.pool import PoolOptions, run_pool
+from longspan.search.refinement import hand_on, space_near
 from longspan.search.result import StudyResult
 from longspan.search.study import Study, create_or_continue
 
@@ -90,20 +91,23 @@ class Reproduction:
         known = []
         for cell in self.cells:
             result = results.get(cell)
-            slots = 0 if result is None else _slots_tried(result, self._search_definition(cell).identity)
-            known.append(Known(cell, result, slots))
+            if result is None:
+                known.append(Known(cell, None, 0))
+                continue
+            slots = slots_of(result, self._search_definition(cell).identity)
+            run_near = 0 if result.ours is None else slots_of(result, self._near_definition(result).identity)
+            known.append(Known(cell, result, slots, 1 + run_near))
         return known
 
     def _carry_out(self, task: Task, observer: Observer, interrupted: Callable[[], bool]) -> CellResult | None:
         """Bring one study to its slots; the cell's new result, None if interrupted before."""
         before = read_results(self.settings.results).get(task.cell)
-        definition = self._search_definition(task.cell)
-        if task.kind == "seeds":
-            assert before is not None
-            definition = _seeds_definition(task.cell, before.search, definition.fingerprint)
+        definition = self._definition(task, before)
         folder = self.settings.work_dir / task.cell.table / f"{task.cell.name}--{definition.identity}"
         study = create_or_continue(storage.default_url(folder), definition, task.slots)
         _adopt(study, before)
+        if task.kind == "refine" and before is not None:
+            hand_on(study, before.search)
         limits = Limits(trial_seconds=self.settings.trial_seconds)
         options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, limits)
         on_tick = observer.on_task(task, study)
@@ -113,7 +117,7 @@ class Reproduction:
         if task.kind == "seeds":
             assert before is not None
             return cell_result(task.cell, before.search, found, before.other_studies)
-        return merge(task.cell, before, found)
+        return merge(task.cell, before, found, handed_on=int(task.kind == "refine"))
 
     def _config(self, cell: Cell) -> TrainConfig:
         config = recipes.settings(cell.row, cell.data)
@@ -121,13 +125,31 @@ class Reproduction:
             return config
         return dataclasses.replace(config, max_epochs=self.settings.max_epochs)
 
+    def _definition(self, task: Task, before: CellResult | None) -> StudyDefinition:
+        if task.kind == "search":
+            return self._search_definition(task.cell)
+        assert before is not None
+        if task.kind == "refine":
+            return self._near_definition(before)
+        return _seeds_definition(task.cell, before.search, self.fingerprint(task.cell.data))
+
+    def _near_definition(self, before: CellResult) -> StudyDefinition:
+        cell, winner = before.cell, from_dict(before.search.settings)
+        if self.settings.max_epochs is not None:
+            winner = dataclasses.replace(winner, max_epochs=self.settings.max_epochs)
+        space = space_near(winner, paper_space(winner, target_kind(cell.data)))
+        return define(f"{cell.name}--near", winner, space, self.fingerprint(cell.data))
+
     def _search_definition(self, cell: Cell) -> StudyDefinition:
         config = self._config(cell)
         return define(cell.name, config, paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data))
 
 
-def merge(cell: Cell, before: CellResult | None, found: StudyResult) -> CellResult:
-    """A cell's result after a search: the better of old and new by validation, and seeds while the winner stays."""
+def merge(cell: Cell, before: CellResult | None, found: StudyResult, handed_on: int = 0) -> CellResult:
+    """A cell's result after a search: the better of old and new by validation, and seeds while the winner stays.
+
+    So many slots were `handed_on` from the old to the new, and are not counted twice.
+    """
     if before is None:
         return cell_result(cell, found, None, {})
     others = {identity: slots for identity, slots in before.other_studies.items() if identity != found.identity}
@@ -135,8 +157,9 @@ def merge(cell: Cell, before: CellResult | None, found: StudyResult) -> CellResu
         same_winner = found.winner == before.search.winner
         return cell_result(cell, found, before.seeds if same_winner else None, others)
     if _valid(found) > _valid(before.search):
-        return cell_result(cell, found, None, others | {before.search.identity: before.search.slots})
-    return cell_result(cell, before.search, before.seeds, others | {found.identity: found.slots})
+        others[before.search.identity] = before.search.slots - handed_on
+        return cell_result(cell, found, None, others)
+    return cell_result(cell, before.search, before.seeds, others | {found.identity: found.slots - handed_on})
 
 
 def _valid(result: StudyResult) -> float:
@@ -144,7 +167,8 @@ def _valid(result: StudyResult) -> float:
     return float("-inf") if score is None else score
 
 
-def _slots_tried(result: CellResult, identity: str) -> int:
+def slots_of(result: CellResult, identity: str) -> int:
+    """How many slots a study of this identity has had for a cell."""
     return result.search.slots if result.search.identity == identity else result.other_studies.get(identity, 0)
 
 

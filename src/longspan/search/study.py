@@ -89,7 +89,7 @@ class Study:
         """Take over outcomes known from elsewhere, such as a committed result, as if they had been run here."""
         with self._locked():
             known = {slot.number for slot in self.slots() if slot.status != "waiting"}
-            for number in slots.keys() - known:
+            for number in sorted(slots.keys() - known):
                 outcome = slots[number]
                 state = self._states.COMPLETE if outcome.status == "done" else self._states.FAIL
                 self._add_attempt(

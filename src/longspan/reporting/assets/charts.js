@@ -48,9 +48,9 @@ function logTicks(low, high) {
   return ticks;
 }
 
-// A scale maps values to pixels; `padding` widens the range on both sides by that share.
-function makeScale(values, from, to, { log = false, padding = 0.04 } = {}) {
-  const warp = log ? Math.log10 : (value) => value;
+// A scale maps values to pixels; `padding` widens the range on both sides by that share, values below `floor` lie on it.
+function makeScale(values, from, to, { log = false, padding = 0.04, floor = -Infinity } = {}) {
+  const warp = log ? Math.log10 : (value) => Math.max(value, floor);
   let low = Math.min(...values.map(warp)), high = Math.max(...values.map(warp));
   if (low === high) [low, high] = log ? [low - 0.3, high + 0.3] : [low - Math.max(Math.abs(low) * 0.1, 0.5), high + Math.max(Math.abs(high) * 0.1, 0.5)];
   const extra = (high - low) * padding;
@@ -106,7 +106,7 @@ function drawChart(figure) {
     svg.setAttribute("height", height);
     const all = chart.series.flatMap((series) => series.points);
     const ruled = (axis) => chart.rules.filter((rule) => rule.axis === axis).map((rule) => rule.at);
-    const y = makeScale([...all.map((point) => point[1]), ...ruled("y")], height - 38, 24, { log: chart.y_log });
+    const y = makeScale([...all.map((point) => point[1]), ...ruled("y")], height - 38, 24, { log: chart.y_log, floor: chart.y_floor ?? -Infinity });
     const ticks = y.ticks(height / 55);
     const left = 10 + 6.6 * Math.max(...ticks.map((tick) => formatted(tick).length));
     const places = chart.x_names.length ? [-0.5, chart.x_names.length - 0.5] : [...all.map((point) => point[0]), ...ruled("x")];

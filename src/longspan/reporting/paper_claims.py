@@ -28,7 +28,7 @@ RULE = (
 )
 
 
-class Claim(msgspec.Struct, frozen=True):
+class PaperClaim(msgspec.Struct, frozen=True):
     """A sentence of the paper as a comparison of rows."""
 
     statement: str
@@ -48,18 +48,18 @@ PLAIN_ROWS = ("sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm")
 NADE_ROWS = ("nade:sgd", "nade:sgd+cr", "nade:sgd+crm")
 
 CLAIMS = (
-    Claim("Clipping helps, on music", "table1", ("sgd+c",), "sgd"),
-    Claim("Clipping helps, on text", "table2", ("sgd+c",), "sgd"),
-    Claim("Leaky units help, on music", "table1", ("sgd+cl",), "sgd+c"),
-    Claim("Leaky units help, on text", "table2", ("sgd+cl",), "sgd+c"),
-    Claim("Rectifiers with L1 help to fit, on music", "table1", ("sgd+clr",), "sgd+cl", "train"),
-    Claim("Rectifiers with L1 help to predict, on music", "table1", ("sgd+clr",), "sgd+cl"),
-    Claim("Rectifiers with L1 help to fit, on text", "table2", ("sgd+clr",), "sgd+cl", "train"),
-    Claim("Rectifiers with L1 help to predict, on text", "table2", ("sgd+clr",), "sgd+cl"),
-    Claim("Rectifiers with L1 and clipping help, before NADE", "table1", ("nade:sgd+cr",), "nade:sgd"),
-    Claim("Momentum helps, before NADE", "table1", ("nade:sgd+crm",), "nade:sgd+cr"),
-    Claim("Enhanced SGD rivals Hessian-free", "table1", PLAIN_ROWS[1:], "hf", kind="rivals"),
-    Claim("Enhanced SGD rivals Hessian-free, before NADE", "table1", NADE_ROWS[1:], "nade:hf", kind="rivals"),
+    PaperClaim("Clipping helps, on music", "table1", ("sgd+c",), "sgd"),
+    PaperClaim("Clipping helps, on text", "table2", ("sgd+c",), "sgd"),
+    PaperClaim("Leaky units help, on music", "table1", ("sgd+cl",), "sgd+c"),
+    PaperClaim("Leaky units help, on text", "table2", ("sgd+cl",), "sgd+c"),
+    PaperClaim("Rectifiers with L1 help to fit, on music", "table1", ("sgd+clr",), "sgd+cl", "train"),
+    PaperClaim("Rectifiers with L1 help to predict, on music", "table1", ("sgd+clr",), "sgd+cl"),
+    PaperClaim("Rectifiers with L1 help to fit, on text", "table2", ("sgd+clr",), "sgd+cl", "train"),
+    PaperClaim("Rectifiers with L1 help to predict, on text", "table2", ("sgd+clr",), "sgd+cl"),
+    PaperClaim("Rectifiers with L1 and clipping help, before NADE", "table1", ("nade:sgd+cr",), "nade:sgd"),
+    PaperClaim("Momentum helps, before NADE", "table1", ("nade:sgd+crm",), "nade:sgd+cr"),
+    PaperClaim("Enhanced SGD rivals Hessian-free", "table1", PLAIN_ROWS[1:], "hf", kind="rivals"),
+    PaperClaim("Enhanced SGD rivals Hessian-free, before NADE", "table1", NADE_ROWS[1:], "nade:hf", kind="rivals"),
 )
 
 
@@ -76,7 +76,7 @@ class Difference(msgspec.Struct, frozen=True):
 class ClaimValue(msgspec.Struct, frozen=True):
     """What came of a claim."""
 
-    claim: Claim
+    claim: PaperClaim
     verdict: Verdict
     reason: str
     differences: list[Difference]
@@ -86,7 +86,7 @@ class ClaimValue(msgspec.Struct, frozen=True):
     """The paper's own mean difference, which has no error."""
 
 
-def judge(claim: Claim, results: dict[Cell, CellResult]) -> ClaimValue:
+def judge(claim: PaperClaim, results: dict[Cell, CellResult]) -> ClaimValue:
     """Test a claim on results."""
     paper_mean = statistics.mean(_paper_difference(claim, data) for data in claim.data_sets)
     differences, wanting = [], []
@@ -106,7 +106,7 @@ def judge(claim: Claim, results: dict[Cell, CellResult]) -> ClaimValue:
     return ClaimValue(claim, verdict, reason, differences, mean, error, paper_mean)
 
 
-def _verdict(claim: Claim, mean: float, error: float, agreeing: int) -> Verdict:
+def _verdict(claim: PaperClaim, mean: float, error: float, agreeing: int) -> Verdict:
     if mean < -ERRORS * error:
         return "not supported"
     if claim.kind == "rivals":
@@ -115,7 +115,7 @@ def _verdict(claim: Claim, mean: float, error: float, agreeing: int) -> Verdict:
     return "supported" if mean > ERRORS * error and most_agree else "undecided"
 
 
-def _difference(claim: Claim, data: str, results: dict[Cell, CellResult]) -> Difference | str:
+def _difference(claim: PaperClaim, data: str, results: dict[Cell, CellResult]) -> Difference | str:
     """The difference on a data set, or what is wanting."""
     sides = [_standing(claim.table, rows, data, results) for rows in (claim.better, (claim.worse,))]
     for side, rows in zip(sides, (claim.better, (claim.worse,)), strict=True):
@@ -149,7 +149,7 @@ def _of(figures: Figures, split: Split) -> float | None:
     return figures.train if split == "train" else figures.test
 
 
-def _paper_difference(claim: Claim, data: str) -> float:
+def _paper_difference(claim: PaperClaim, data: str) -> float:
     """The paper's rows, of several the one it would have picked by its test figures, for it prints no others."""
 
     def figure(row: str) -> float:

@@ -8,14 +8,14 @@ from results import failed_study, make_result
 
 from longspan import paper
 from longspan.errors import InputError
-from longspan.reporting.claims import CLAIMS, Claim, judge
-from longspan.reporting.results_page import render_page
+from longspan.reporting.paper_claims import CLAIMS, PaperClaim, judge
+from longspan.reporting.results_markdown import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.cells import Cell, cell_result, paper_figures, table_cells
 
-CLIPPING = Claim("Clipping helps", "table1", ("sgd+c",), "sgd")
-RIVALS = Claim("SGD rivals", "table1", ("sgd+c", "sgd+cl"), "hf", kind="rivals")
-ON_TEXT = Claim("Clipping helps", "table2", ("sgd+c",), "sgd")
+CLIPPING = PaperClaim("Clipping helps", "table1", ("sgd+c",), "sgd")
+RIVALS = PaperClaim("SGD rivals", "table1", ("sgd+c", "sgd+cl"), "hf", kind="rivals")
+ON_TEXT = PaperClaim("Clipping helps", "table2", ("sgd+c",), "sgd")
 
 
 def table_of(rows: dict[str, list[float]], table="table1", valid: dict[str, float] | None = None) -> dict:

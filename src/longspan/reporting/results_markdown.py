@@ -1,7 +1,7 @@
 """The page of results, docs/results.md: the paper's tables with ours beside, its claims with verdicts, as Markdown."""
 
-from longspan.reporting.claims import RULE, ClaimValue
-from longspan.reporting.results_values import CellValue, ResultsValues
+from longspan.reporting.paper_claims import RULE, ClaimValue
+from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues
 from longspan.search.cells import TableName
 
 HEADING = """# Results
@@ -28,11 +28,6 @@ SETTINGS_SHOWN = {
     "recurrent_scale": "recurrent scale",
     "input_scale": "input scale",
     "max_epochs": "epochs at most",
-}
-METRICS = {
-    "log_likelihood": "log-likelihood in nats per frame, higher is better",
-    "perplexity": "perplexity, lower is better",
-    "bits_per_character": "bits per character, lower is better",
 }
 
 
@@ -64,7 +59,7 @@ def _table(values: ResultsValues, table: TableName) -> list[str]:
     parts = []
     for data in dict.fromkeys(cell.data for cell in values.of(table)):
         cells = [cell for cell in values.of(table) if cell.data == data]
-        parts.append(f"### {data}\n\n{METRICS[cells[0].metric].capitalize()}.\n")
+        parts.append(f"### {data}\n\n{METRIC_NAMES[cells[0].metric].capitalize()}.\n")
         music = table == "table1"
         header = ["", "train, paper", "train, ours", "test, paper", "test, ours"]
         header += ["accuracy %, paper", "accuracy %, ours"] if music else []

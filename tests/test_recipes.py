@@ -1,0 +1,48 @@
+"""Recipes: the paper's letters become settings, in every combination, and nothing else is taken for a recipe."""
+
+import itertools
+
+import pytest
+
+from longspan import paper, recipes
+from longspan.cli.options import parse_train
+from longspan.config import check_output
+from longspan.errors import InputError
+
+COMBINATIONS = ["".join(letters) for count in range(5) for letters in itertools.combinations("clrm", count)]
+
+
+@pytest.mark.parametrize("letters", COMBINATIONS)
+def test_a_letter_changes_what_it_stands_for_and_nothing_else(letters):
+    config = recipes.settings("sgd" + ("+" + letters if letters else ""), "mine", "frames")
+    assert (config.clip != "none") == ("c" in letters)
+    assert (config.leaky_share > 0) == ("l" in letters)
+    assert (config.activation == "rectifier") == ("r" in letters)
+    assert (config.l1 > 0) == ("r" in letters)
+    assert (config.momentum > 0) == ("m" in letters)
+
+
+@pytest.mark.parametrize(("table", "kind"), [(paper.TABLE1, "music"), (paper.TABLE2, "text")])
+def test_every_cell_of_the_paper_is_a_recipe_for_its_data(table, kind):
+    for recipe, data in table:
+        config = recipes.settings(recipe, data)
+        assert config.recipe == recipe
+        check_output(config, kind)
+
+
+def test_order_case_and_the_usual_output_do_not_matter():
+    assert recipes.settings("BERNOULLI:sgd+mrc", "jsb") == recipes.settings("sgd+crm", "jsb")
+
+
+@pytest.mark.parametrize("recipe", ["", "adam", "sgd+", "sgd+cc", "sgd+x", "hf+c", "lstm:sgd", ":sgd", "nade:"])
+def test_anything_else_is_refused_with_what_was_expected(recipe):
+    with pytest.raises(InputError, match="expected sgd or sgd"):
+        recipes.parse(recipe)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recipe"),
+    [([], "nade:sgd+crm"), (["--data", "jsb"], "nade:sgd+crm"), (["--data", "ptb-words"], "sgd+c")],
+)
+def test_without_a_recipe_the_data_set_has_its_usual_one(arguments, recipe):
+    assert parse_train(arguments).config.recipe == recipe
