@@ -44,7 +44,7 @@ def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: 
 def log_prob_and_gradient(
     hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
 ) -> "tuple[Steps, RangeGradient]":
-    """`log_prob`, differentiable in `hidden` alone, and the gradient of `-sum(scale * log_prob)` in weights and bias."""
+    """`log_prob`, differentiable in `hidden` alone, and the gradient of `-sum(scale * log_prob)` in the others."""
     weights, bias, scale = jax.lax.stop_gradient((weights, bias, scale))
     target, start, stop = ranges = _whole_numbers(target, start, stop)
     if not library.fits(hidden, weights, bias, scale):
