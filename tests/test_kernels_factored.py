@@ -64,9 +64,10 @@ def test_squares_and_descent_by_rows(path, case):  # noqa: F811
     np.testing.assert_allclose(squares, (by_weights**2).sum() + (by_bias**2).sum(), rtol=1e-4, atol=1e-7)
 
     before = np.array(floats[1])
-    weights, bias = factored.descend(*floats, *ranges, scale)
-    np.testing.assert_allclose(weights, before + by_weights, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(bias, floats[2] + by_bias, rtol=1e-4, atol=1e-5)
+    of_loss = factored.RangeGradient(floats[0], *ranges, scale, squares)
+    weights, bias = of_loss.descend(floats[1:], jnp.float32(0.5))
+    np.testing.assert_allclose(weights, before + 0.5 * by_weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bias, floats[2] + 0.5 * by_bias, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(floats[1], before)  # in place only inside a program
 
 
@@ -97,18 +98,16 @@ def test_rows_in_use_descend_like_the_whole_matrix(path):  # noqa: F811
 
     @jax.jit
     def by_rows(table, leaf):
-        [leaf], _, norm, clipped = update.clip_nesterov(
+        gradient = rows.RowGradient(indices, parts)
+        [leaf], norm, clipped = update.clip_descend(
             [leaf],
-            [jnp.zeros_like(leaf)],
             [leaf_gradient],
             learning_rate=rate,
-            momentum_previous=0,
-            momentum_next=0,
             threshold=threshold,
-            other_squares=rows.squares(indices, parts),
+            other_squares=gradient.squares(),
         )
-        step = -rate * jnp.minimum(1, threshold / norm)
-        return rows.add_parts(table, indices, parts, step), leaf, norm, clipped
+        step = update.clipped_rate(rate, norm, clipped, threshold)
+        return *gradient.descend((table,), step), leaf, norm, clipped
 
     norm = np.sqrt((whole**2).sum() + (leaf_gradient**2).sum())
     moved, moved_leaf, got_norm, clipped = by_rows(table, leaf)

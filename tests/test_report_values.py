@@ -127,6 +127,7 @@ def test_one_exploded_epoch_does_not_flatten_the_others():
 
     calm = [-9.0 + 0.1 * epoch for epoch in range(20)]
     assert chart(calm).y_range is None
+    assert chart([*calm[:5], -1e14]).beyond == 1
     exploded = chart([*calm, -1e14])
     assert (exploded.beyond, exploded.y_range) == (1, (min(calm), max(calm)))
     norms = chart([1.0 + 0.1 * epoch for epoch in range(20)] + [1e15], y_log=True, rules=[Rule("y", 0.01, "clip")])

@@ -1,5 +1,7 @@
 """Hessian-free training of sequence models: objective and states against slow NumPy ones, and runs that resume."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -183,6 +185,14 @@ def test_an_estimated_likelihood_is_refused():
     problem = Problem(small_config(), tiny_music())
     with pytest.raises(InputError, match="exact"):
         problem.optimizer.init(SequenceModel(problem.params.cell, Guessed(jnp.zeros(3))))
+
+
+@pytest.mark.parametrize("changes", [{"recipe": "rbm:hf"}, {"recipe": "rbm:sgd+c", "optimizer": "hf"}])
+def test_an_rbm_is_refused_before_any_data_are_read(changes):
+    recipe = changes.pop("recipe")
+    with pytest.raises(InputError, match="likelihood is exact: got rbm") as refusal:
+        dataclasses.replace(recipes.settings(recipe, "no such data", "frames"), **changes)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,11 @@ HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block"
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
 LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 
-OUTPUTS = {"rbm": {"pretrain_frames": 30, "pretrain_recurrent": 10}}
+# Few large updates learn the history before they learn what belongs together in a frame, and then by heart; so frames
+# come first, by descent with these rates.
+FRAMES_FIRST = {"pretrain_frames": 20, "learning_rate": 0.1, "momentum": 0.9, "clip": 2.0}
+
+OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 30, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
 
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
@@ -80,6 +84,7 @@ TUNED: dict[tuple[str, str], dict] = {
         "output_scale": 0.03,
         "plateau_epochs": 4,
     },
+    ("nade:hf", "jsb"): {"hidden_size": 150, "cg_iterations": 40, "minimal_damping": 0.02, "patience": 4},
 }
 
 
@@ -137,7 +142,7 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
     # The usual output is not part of the name, so that naming it changes nothing.
     canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
-    values |= OUTPUTS.get(values["output"], {})
+    values |= OUTPUTS.get((method, values["output"]), {})
     for letter in LETTERS:
         if letter in letters:
             values |= LETTERS[letter]

@@ -2,11 +2,11 @@
 
 The work follows the rows of the ranges that occur, whatever else the matrix holds. `log_prob` is an ordinary
 differentiable function; its gradient with respect to the matrix is as large as the matrix. `log_prob_and_squares`
-and `descend` take a step of descent that touches only rows in use: the gradient of a range is a sum of few outer
-products, its norm comes from their inner products, and it is added in place without ever being formed.
+and a `RangeGradient` take a step of descent that touches only rows in use: the gradient of a range is a sum of few
+outer products, its norm comes from their inner products, and it is added in place without ever being formed.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: 
 def log_prob_and_squares(
     hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
 ) -> tuple[Steps, Float[Array, ""]]:
-    """`log_prob` and the squared norm of the gradient that `descend` adds; differentiable in `hidden` alone."""
+    """`log_prob` and the squared norm of a `RangeGradient`; differentiable in `hidden` alone."""
     weights, bias, scale = jax.lax.stop_gradient((weights, bias, scale))
     target, start, stop = ranges = _whole_numbers(target, start, stop)
     if not library.fits(hidden, weights, bias, scale):
@@ -49,26 +49,30 @@ def log_prob_and_squares(
     return _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
 
 
-def descend(
-    hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
-) -> tuple[Weights, Bias]:
-    """Weights and bias with the gradient of `sum(scale * log_prob)` added; natively in place.
+class RangeGradient(NamedTuple):
+    """The gradient of `-sum(scale * log_prob)` with respect to the matrix and the bias, by what it is made of."""
 
-    Args:
-        hidden: the hidden vectors that `log_prob` had, like all the following.
-        weights: the matrix, overwritten.
-        bias: overwritten.
-        target: row of each step.
-        start: first row of its range.
-        stop: the row after its last.
-        scale: weight of each step, times the learning rate.
-    """
-    target, start, stop = ranges = _whole_numbers(target, start, stop)
-    if not library.fits(hidden, weights, bias, scale):
-        by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
-        return weights + by_weights, bias + by_bias
-    operands = (hidden, weights, bias, *ranges, scale)
-    return tuple(library.call("range_descend", (weights, bias), *operands, aliases={1: 0, 2: 1}))
+    hidden: Hidden
+    target: Rows
+    start: Rows
+    stop: Rows
+    scale: Steps
+    norm_squared: Float[Array, ""]
+    """From `log_prob_and_squares`, which had all its terms at hand."""
+
+    def squares(self) -> Float[Array, ""]:
+        """Its squared norm."""
+        return self.norm_squared
+
+    def descend(self, leaves: tuple[Weights, Bias], rate: Float[Array, ""]) -> tuple[Weights, Bias]:
+        """The matrix and the bias at which it was taken, minus `rate` times the gradient; natively in place."""
+        (weights, bias), scale = leaves, rate * self.scale
+        target, start, stop = ranges = _whole_numbers(self.target, self.start, self.stop)
+        if not library.fits(self.hidden, weights, bias, scale):
+            by_weights, by_bias = _weights_gradient_twin(self.hidden, weights, bias, target, start, stop, scale)
+            return weights + by_weights, bias + by_bias
+        operands = (self.hidden, weights, bias, *ranges, scale)
+        return tuple(library.call("range_descend", (weights, bias), *operands, aliases={1: 0, 2: 1}))
 
 
 @jax.custom_jvp

@@ -98,10 +98,8 @@ def conjugate_gradient(
         [2.0, 0.5]
     """
     matrix = matrix if isinstance(matrix, Partial) else Partial(matrix)
-    ones = optax.tree.ones_like(right_side)
-    scaling = ones if inverse_preconditioner is None else inverse_preconditioner
-    start = optax.tree.zeros_like(right_side) if start is None else start
-    run = _begin(multiply(matrix, start), right_side, start, scaling, max_iterations)
+    reached = None if start is None else multiply(matrix, start)
+    run = _begin(reached, right_side, start, inverse_preconditioner, max_iterations)
     iterates: list[Iterate] = []
     saves = _save_points(save_growth, max_iterations)
     done, reach, status = 0, 1, RUNNING
@@ -110,7 +108,7 @@ def conjugate_gradient(
             raise Interrupted
         until = min(done + reach, next(point for point in saves if point > done))
         began = time.perf_counter()
-        run = _burst(matrix, right_side, scaling, run, until, tolerance, minimal_window)
+        run = _burst(matrix, right_side, inverse_preconditioner, run, until, tolerance, minimal_window)
         before, done, status = done, int(run.iteration), int(run.status)
         if done > before and done in saves:
             iterates.append(Iterate(done, run.solution, float(run.values[done])))
@@ -136,12 +134,19 @@ def multiply(matrix: Partial, vector: PyTree) -> PyTree:
 
 @jax.jit(static_argnums=4)
 def _begin(product, right_side, start, scaling, max_iterations):
-    residual = optax.tree.sub(right_side, product)
-    direction = optax.tree.mul(scaling, residual)
+    if start is None:
+        start, residual = optax.tree.zeros_like(right_side), right_side
+    else:
+        residual = optax.tree.sub(right_side, product)
+    direction = _preconditioned(scaling, residual)
     energy = _dot(residual, direction)
     values = jnp.zeros(max_iterations + 1, energy.dtype).at[0].set(_value(start, residual, right_side))
     zero = jnp.zeros((), jnp.int32)
     return _Run(start, residual, direction, energy, values, zero, zero)
+
+
+def _preconditioned(scaling, residual):
+    return residual if scaling is None else optax.tree.mul(scaling, residual)
 
 
 def _value(solution, residual, right_side):
@@ -159,7 +164,7 @@ def _burst(matrix, right_side, scaling, run, until, tolerance, minimal_window):
         length = run.energy / curvature
         solution = _add_scaled(run.solution, length, run.direction)
         residual = _add_scaled(run.residual, -length, product)
-        preconditioned = optax.tree.mul(scaling, residual)
+        preconditioned = _preconditioned(scaling, residual)
         energy = _dot(residual, preconditioned)
         direction = _add_scaled(preconditioned, energy / run.energy, run.direction)
 

@@ -153,7 +153,9 @@ class HessianFree:
         if not math.isfinite(before):
             raise FloatingPointError(f"the objective is {before} at the parameters given: cannot descend")
         curvature = self._curvature_at(params, curvature_batch)
-        solution = self._solve(params, state, gradient, curvature, curvature_batch, should_stop)
+        descent, start, norm = _system(gradient, state.direction, self.settings.warm_start)
+        scaling = self._scaling(params, curvature_batch, state.damping)
+        solution = self._solve(state, curvature, descent, start, scaling, should_stop)
 
         def value_after(step, share, batch):
             return float(self._value(_moved(params, step, share), batch))
@@ -170,7 +172,7 @@ class HessianFree:
         info = HessianFreeInfo(
             objective_before=before,
             objective_after=search.value,
-            gradient_norm=float(optax.tree.norm(gradient)),
+            gradient_norm=float(norm),
             ratio=ratio,
             damping=float(state.damping),
             iterations=solution.iterations,
@@ -180,16 +182,18 @@ class HessianFree:
         )
         return moved, self._next_state(state, solution, ratio), info
 
-    def _solve(self, params, state, gradient, curvature, curvature_batch, should_stop) -> Solution:
+    def _scaling(self, params, curvature_batch, damping) -> PyTree | None:
+        exponent = self.settings.preconditioner_exponent
+        if exponent == 0:
+            return None
+        return inverse_preconditioner(self._squared_gradients(params, curvature_batch), damping, exponent)
+
+    def _solve(self, state, curvature, descent, start, scaling, should_stop) -> Solution:
         settings = self.settings
-        scaling = None
-        if settings.preconditioner_exponent > 0:
-            squares = self._squared_gradients(params, curvature_batch)
-            scaling = inverse_preconditioner(squares, state.damping, settings.preconditioner_exponent)
         return conjugate_gradient(
             Partial(_damped_product, curvature, state.damping, settings.structural_damping * state.damping),
-            optax.tree.scale(-1, gradient),
-            optax.tree.scale(settings.warm_start, state.direction),
+            descent,
+            start,
             scaling,
             max_iterations=settings.max_iterations,
             tolerance=settings.tolerance,
@@ -224,6 +228,12 @@ class HessianFree:
 
 def _damped_product(curvature: Curvature, damping, structural_weight, vector):
     return optax.tree.add_scale(curvature(vector, structural_weight), damping, vector)
+
+
+@jax.jit
+def _system(gradient, direction, warm_start):
+    """The right side of the linear system, where its solution starts from, and the norm of the gradient."""
+    return optax.tree.scale(-1, gradient), optax.tree.scale(warm_start, direction), optax.tree.norm(gradient)
 
 
 @jax.jit

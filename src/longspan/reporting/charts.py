@@ -11,8 +11,8 @@ from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 
 SCORE = "log-likelihood, nats"
 SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
-TAIL, FAR = 0.1, 5.0
-"""Values further from the middle 80 % than five times its width are outliers."""
+TAIL, FAR = 0.1, 10.0
+"""Values further from the middle 80 % than ten times its width are outliers; of six or more, one at either end may be."""
 TONES = ("first", "second", "third", "fourth")
 
 
@@ -65,8 +65,8 @@ def framed(chart: Chart) -> Chart:
     """A chart whose frame leaves out values far from the bulk, if it has such."""
     values = sorted(y for series in chart.series for _, y in series.points)
     warped = [math.log10(value) for value in values] if chart.y_log else values
-    last = len(warped) - 1
-    low, high = warped[math.floor(TAIL * last)], warped[math.ceil((1 - TAIL) * last)]
+    tail = max(math.floor(TAIL * len(warped)), int(len(warped) > 5))
+    low, high = warped[tail], warped[-1 - tail]
     reach = FAR * (high - low)
     near = [value for value, at in zip(values, warped, strict=True) if low - reach <= at <= high + reach]
     if len(near) == len(values):

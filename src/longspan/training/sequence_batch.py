@@ -70,7 +70,7 @@ class Block:
     def __init__(self, chunks: Chunks, entered: PyTree, constants: SequenceModel, mean: bool):
         inputs, targets, resets, mask, lengths = chunks
         self.chunks = Chunks(*map(_side_by_side, (inputs, targets, resets, mask)), lengths=lengths)
-        self.first = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), entered)
+        self.first = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), entered)
         self.constants = constants
         self.mean = mean
         mask = self.chunks.mask
@@ -88,7 +88,7 @@ class Block:
         mask[:, :fillers] = False
         steps = np.where(np.arange(len(numbers)) < fillers, 0, self.steps[numbers])
         counted = mask.sum() if self.mean else np.count_nonzero(steps)
-        return Sequences(
+        batch = Sequences(
             inputs,
             targets,
             resets,
@@ -99,6 +99,7 @@ class Block:
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,
         )
+        return jax.device_put(batch)  # once, not with every product
 
 
 def draw(steps: Int[np.ndarray, " sequence"], count: int, seed: int, update: int) -> Int[np.ndarray, " part"]:

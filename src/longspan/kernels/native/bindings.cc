@@ -249,23 +249,26 @@ ffi::Error run_add_selected(Floats matrix, Floats parts, Indices index, ffi::Buf
   return ffi::Error::Success();
 }
 
-// Operands: the step's five numbers, then all parameters, all velocities, all gradients. Results: new parameters,
-// new velocities, norm, clipped.
-ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
+// Operands: the numbers of the step, then all parameters, all velocities if there are any, all gradients. Results: new
+// parameters, new velocities, norm, clipped.
+template <bool has_velocity>
+ffi::Error run_update(ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const FlushDenormals guard;
-  const std::size_t count = (operands.size() - 1) / 3;
+  const std::size_t count = (operands.size() - 1) / (has_velocity ? 3 : 2), moved = has_velocity ? 2 * count : count;
   const auto operand = [&](std::size_t i) { return operands.get<Floats>(i).value(); };
   const auto result = [&](std::size_t i) { return results.get<Floats>(i).value()->typed_data(); };
-  const float* step = operand(0).typed_data();
   std::vector<Leaf> leaves;
   for (std::size_t i = 0; i < count; ++i) {
     leaves.push_back({static_cast<long>(operand(1 + i).element_count()), operand(1 + i).typed_data(),
-                      operand(1 + count + i).typed_data(), operand(1 + 2 * count + i).typed_data(), result(i),
-                      result(count + i)});
+                      has_velocity ? operand(1 + count + i).typed_data() : nullptr,
+                      operand(1 + moved + i).typed_data(), result(i), has_velocity ? result(count + i) : nullptr});
   }
-  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3], step[4]});
-  result(2 * count)[0] = clipping.norm;
-  results.get<Flags>(2 * count + 1).value()->typed_data()[0] = clipping.clipped;
+  const float* number = operand(0).typed_data();
+  NesterovStep step{number[0], number[1], number[2]};
+  if (has_velocity) step.momentum_previous = number[3], step.momentum_next = number[4];
+  const Clipping clipping = clip_nesterov(leaves, step);
+  result(moved)[0] = clipping.norm;
+  results.get<Flags>(moved + 1).value()->typed_data()[0] = clipping.clipped;
   return ffi::Error::Success();
 }
 
@@ -309,5 +312,5 @@ LONGSPAN_OPERATION(longspan_range_descend, run_range_add_gradient<true>);
 LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
 LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
 
-LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
-                         ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_update<true>, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+LONGSPAN_BOUND_OPERATION(longspan_clip_descend, run_update<false>, ffi::Ffi::Bind().RemainingArgs().RemainingRets());

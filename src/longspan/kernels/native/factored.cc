@@ -50,11 +50,15 @@ class Group {
     float* value = values(s);
     const long target = r_.target[members_[s]] - first_;
     const bool hit = target >= 0 && target < rows_;
-    float highest = -INFINITY;
-    for (long i = 0; i < rows_; ++i) {
-      value[i] += r_.bias[first_ + i];
-      highest = value[i] > highest ? value[i] : highest;
-    }
+    Vector largest = broadcast(-INFINITY);
+    for_each_vector(rows_, [&](long i, auto load, auto store) {
+      const Vector logit = load(value + i) + load(r_.bias + first_ + i);
+      store(value + i, logit);
+      const Vector real = rows_ - i >= kWidth ? logit : first_lanes_of(logit, rows_ - i, -INFINITY);
+      largest = real > largest ? real : largest;
+    });
+    float highest = largest[0];
+    for (int i = 1; i < kWidth; ++i) highest = std::max(highest, largest[i]);
     const float picked = hit ? value[target] : 0.0f;
     Vector total{};
     for_each_vector(rows_, [&](long i, auto load, auto store) {
@@ -62,17 +66,20 @@ class Group {
       total += rows_ - i >= kWidth ? term : first_lanes_of(term, rows_ - i);
       store(value + i, term);
     });
-    const float normalizer = sum(total);
-    for_each_vector(rows_, [&](long i, auto load, auto store) { store(value + i, load(value + i) / -normalizer); });
+    const float normalizer = sum(total), scale = -1.0f / normalizer;
+    for_each_vector(rows_, [&](long i, auto load, auto store) { store(value + i, scale * load(value + i)); });
     if (hit) value[target] += 1.0f;
     return picked - (highest + std::log(normalizer));
   }
 
-  // result[s] = sum over rows of value[s, row] weights[row], for some of the steps.
+  // result[s] += sum over rows of value[s, row] weights[row], beginning with the rows that were read last.
   void weigh_rows(float* result) {
-    long s = 0;
-    for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(s, result);
-    for (; s < size(); ++s) weigh_rows<1>(s, result);
+    for (long end = rows_; end > 0; end -= kRowsNearby) {
+      const Range rows{std::max(0l, end - kRowsNearby), end};
+      long s = 0;
+      for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(rows, s, result);
+      for (; s < size(); ++s) weigh_rows<1>(rows, s, result);
+    }
   }
 
   // weights[row] += sum over steps of scale[s] value[s, row] hidden[s], and the same for the bias, both from the
@@ -134,26 +141,32 @@ class Group {
   }
 
   template <int steps>
-  void weigh_rows(long s, float* result) {
+  void weigh_rows(Range rows, long s, float* result) {
+    float* target[steps];
+    for (int k = 0; k < steps; ++k) target[k] = result + members_[s + k] * r_.units;
     long j = 0;
-    for (; j + 4 * kWidth <= r_.units; j += 4 * kWidth) weigh_columns<steps, 4>(s, j, result);
-    for (; j + kWidth <= r_.units; j += kWidth) weigh_columns<steps, 1>(s, j, result);
+    for (; j + 4 * kWidth <= r_.units; j += 4 * kWidth) weigh_columns<steps, 4>(rows, s, j, target);
+    for (; j + kWidth <= r_.units; j += kWidth) weigh_columns<steps, 1>(rows, s, j, target);
     if (const long rest = r_.units - j) {
       for (int k = 0; k < steps; ++k) {
-        Vector total{};
-        for (long i = 0; i < rows_; ++i) total += values(s + k)[i] * load_first(weights(i) + j, rest);
-        store_first(result + members_[s + k] * r_.units + j, total, rest);
+        Vector total = load_first(target[k] + j, rest);
+        for (long i = rows.begin; i < rows.end; ++i) total += values(s + k)[i] * load_first(weights(i) + j, rest);
+        store_first(target[k] + j, total, rest);
       }
     }
   }
 
   template <int steps, int vectors>
-  void weigh_columns(long s, long j, float* result) {
-    Vector totals[steps][vectors] = {};
-    accumulate(rows_, [&](long i, int k) { return values(s + k)[i]; },
-               [&](long i) { return weights(i) + j; }, totals);
+  void weigh_columns(Range rows, long s, long j, float* const (&target)[steps]) {
+    Vector totals[steps][vectors];
     for (int k = 0; k < steps; ++k) {
-      for (int v = 0; v < vectors; ++v) store(result + members_[s + k] * r_.units + j + v * kWidth, totals[k][v]);
+      for (int v = 0; v < vectors; ++v) totals[k][v] = load(target[k] + j + v * kWidth);
+    }
+    const float *left = values(s) + rows.begin, *right = weights(rows.begin) + j;
+    accumulate(rows.size(), [=](long i, int k) { return left[k * row_ + i]; },
+               [=](long i) { return right + i * r_.units; }, totals);
+    for (int k = 0; k < steps; ++k) {
+      for (int v = 0; v < vectors; ++v) store(target[k] + j + v * kWidth, totals[k][v]);
     }
   }
 

@@ -101,12 +101,13 @@ void add_selected(const SelectedRows&, float scale, float* matrix);
 
 struct Leaf {
   long size;
-  const float *parameter, *velocity, *gradient;
-  float *new_parameter, *new_velocity;  // may be the old ones
+  const float *parameter, *velocity_or_null, *gradient;
+  float *new_parameter, *new_velocity_or_null;  // may be the old ones
 };
 struct NesterovStep {
-  float learning_rate, momentum_previous, momentum_next, threshold;
-  float other_squares;  // what gradients applied elsewhere add to the square of the norm
+  float learning_rate, threshold;
+  float other_squares;                            // what gradients applied elsewhere add to the square of the norm
+  float momentum_previous = 0, momentum_next = 0;  // for leaves that have a velocity
 };
 struct Clipping {
   float norm;  // before clipping
