@@ -12,7 +12,7 @@ from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 SCORE = "log-likelihood, nats"
 SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
 TAIL, FAR = 0.1, 10.0
-"""Values further from the middle 80 % than ten times its width are outliers; of six or more, one at either end may be."""
+"""Values further from the middle 80 % than ten times its width are outliers."""
 TONES = ("first", "second", "third", "fourth")
 
 
