@@ -11,6 +11,11 @@ def runnable() -> list[str]:
     return ["xla", *native]
 
 
+def each_with(cases: list, few: list) -> list[tuple]:
+    """Every native library with all cases, and the twin, which compiles each for seconds, with a few."""
+    return [(name, case) for name in runnable() for case in (few if name == "xla" else cases)]
+
+
 @pytest.fixture(params=runnable())
 def path(request, monkeypatch) -> str:
     """Selects one implementation for a test and names it."""
