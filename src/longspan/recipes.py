@@ -84,6 +84,14 @@ TUNED: dict[tuple[str, str], dict] = {
         "output_scale": 0.03,
         "plateau_epochs": 4,
     },
+    ("hf", "jsb"): {
+        "hidden_size": 150,
+        "input_scale": 0.5,
+        "structural_damping": 0.03,
+        "minimal_damping": 0.02,
+        "cg_iterations": 60,
+        "patience": 4,
+    },
     ("nade:hf", "jsb"): {"hidden_size": 150, "cg_iterations": 40, "minimal_damping": 0.02, "patience": 4},
 }
 
