@@ -1,17 +1,9 @@
-"""Class-factored against full softmax: milliseconds for a chunk of words, at growing vocabularies, in one run.
+"""Class-factored against full softmax: a chunk of 40 words at growing vocabularies, one thread.
 
-    python benchmarks/factored_softmax.py
-
-Words are drawn from Zipf's law. `rows` is how many rows of weights the classes of the chunk's words hold: `loss`, the
-forward pass, follows it and not the vocabulary. `+ gradient` adds the gradient of hidden states and weights; that of
-the weights is dense here, so it cannot cost less than a pass over them.
+Words are drawn from Zipf's law. `rows` is how many rows of weights the classes of the chunk's words hold: the loss
+follows it and not the vocabulary. The gradient of the weights is formed whole here, as for other optimizers than
+plain descent, so it cannot cost less than a pass over them.
 """
-
-import os
-
-os.environ.setdefault("NPROC", "1")  # one thread for both: the comparison is about work, not about cores
-
-import time
 
 import equinox as eqx
 import jax
@@ -22,61 +14,60 @@ from longspan.models.factored import ClassFactored, class_starts
 from longspan.models.outputs import Output, Softmax
 from longspan.models.parameters import split_constants
 
-HIDDEN, STEPS, REPEATS = 200, 40, 7
+from .contest import Turn, seconds_per_update
+
+HIDDEN, STEPS = 200, 40
 
 
-def milliseconds(function, *arguments) -> float:
-    """Best of some repeats, after one call that compiles."""
-    jax.block_until_ready(function(*arguments))
-    spent = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        spent.append(time.perf_counter() - began)
-    return 1e3 * min(spent)
-
-
-def measure(output: Output, hidden, targets) -> list[float]:
-    """Time of the loss, and of the loss with its gradient."""
+def contestants(output: Output, hidden, targets) -> dict[str, Turn]:
+    """The loss, and the loss with its gradient."""
     params, constants = split_constants(output)
 
     def total(hidden, params):
         model = eqx.combine(params, constants)
         return jnp.sum(model.loss(hidden, targets, jnp.asarray(STEPS), key=jax.random.key(0)))
 
-    return [
-        milliseconds(jax.jit(total), hidden, params),
-        milliseconds(jax.jit(jax.value_and_grad(total, argnums=(0, 1))), hidden, params),
-    ]
+    def turn(function) -> Turn:
+        def one() -> int:
+            jax.block_until_ready(function(hidden, params))
+            return 1
+
+        return one
+
+    return {"loss": turn(jax.jit(total)), "with gradient": turn(jax.jit(jax.value_and_grad(total, argnums=(0, 1))))}
 
 
 def rows_touched(targets, starts) -> int:
+    """Rows of all classes that occur."""
     classes = np.unique(np.searchsorted(starts, targets, side="right") - 1)
     return int(np.diff(starts)[classes].sum())
 
 
-def main() -> None:
+def measure() -> dict:
+    """Seconds by vocabulary and by how it is cut."""
     rng = np.random.default_rng(0)
     hidden = jnp.asarray(rng.normal(size=(STEPS, 1, HIDDEN)), jnp.float32)
-    print(f"{STEPS} words, {HIDDEN} hidden units, one thread; milliseconds, best of {REPEATS}")
-    print(f"{'words':>8} {'output':<26} {'rows':>8} {'loss':>8} {'+ gradient':>11}")
+    found = []
     for words in (10_000, 50_000, 200_000):
         rates = 1 / np.arange(1, words + 1)
         rates /= rates.sum()
         targets = jnp.asarray(rng.choice(words, (STEPS, 1), p=rates), jnp.int32)
         full = Softmax.initial(HIDDEN, jnp.asarray(np.log(rates), jnp.float32), 0.1, key=jax.random.key(0))
-        show(words, "full softmax", words, measure(full, hidden, targets))
+        outputs: list[tuple[str, int, Output]] = [("full softmax", words, full)]
         for classes, rule in ((30, "frequency"), (round(words**0.5), "frequency"), (round(words**0.5), "square-root")):
             starts = class_starts(rates, classes, rule)
             factored = ClassFactored.initial(HIDDEN, rates, starts, 0.1, key=jax.random.key(0))
-            name = f"{classes} classes, {rule}"
-            show(words, name, rows_touched(targets, starts), measure(factored, hidden, targets))
+            outputs.append((f"{classes} classes, {rule}", rows_touched(targets, starts), factored))
+        for name, rows, output in outputs:
+            seconds = seconds_per_update(contestants(output, hidden, targets), rounds=5)
+            found.append({"words": words, "output": name, "rows": rows, "seconds": seconds})
+    return {"outputs": found}
 
 
-def show(words: int, name: str, rows: int, figures: list[float]) -> None:
-    loss, gradient = figures
-    print(f"{words:>8,} {name:<26} {rows:>8,} {loss:>8.2f} {gradient:>11.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def table(figures: dict) -> list[list[str]]:
+    """Milliseconds."""
+    rows = [["words", "output", "rows", "loss ms", "with gradient ms"]]
+    for found in figures["outputs"]:
+        times = [f"{1e3 * seconds:.2f}" for seconds in found["seconds"].values()]
+        rows.append([f"{found['words']:,}", found["output"], f"{found['rows']:,}", *times])
+    return rows

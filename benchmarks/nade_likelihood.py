@@ -1,25 +1,20 @@
-"""NADE likelihood: all distinct hidden vectors against the recursion over 88 keys, milliseconds in one run.
+"""NADE's likelihood and gradient: all distinct hidden vectors against the recursion over 88 keys.
 
-    python benchmarks/nade_likelihood.py
-
-Frames hold four notes, as chorales do. Value and gradient of the summed loss, with respect to biases and weights.
+Frames hold four notes, as chorales do; derivatives are with respect to biases and weights.
 """
-
-import os
-
-os.environ.setdefault("NPROC", "1")  # one thread for both: the comparison is about work, not about cores
-
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longspan import kernels
 from longspan.kernels import nade
 from longspan.models.outputs import bernoulli_loss
 
-KEYS, UNITS, NOTES, REPEATS = 88, 150, 4, 15
+from .contest import Turn, ratios, seconds_per_update
+from .ours import kernels
+
+KEYS, UNITS, NOTES = 88, 150, 4
+FRAMES = [(100, 1), (100, 16)]
 
 
 def recursion(visible_bias, hidden_bias, weights, readout, targets, length):
@@ -39,35 +34,48 @@ def recursion(visible_bias, hidden_bias, weights, readout, targets, length):
     return logits.T.reshape(visible_bias.shape)
 
 
-def milliseconds(logits, arguments, targets) -> float:
-    """Value and gradient; best of some repeats, after one call that compiles."""
+def contestant(logits, arguments, targets, which: str = "native") -> Turn:
+    """Value and gradient of the summed loss."""
 
     @jax.jit
     @jax.value_and_grad
     def function(arguments, targets):
         return jnp.sum(bernoulli_loss(logits(*arguments, targets, jnp.asarray(len(targets))), targets))
 
-    jax.block_until_ready(function(arguments, targets))
-    spent = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        jax.block_until_ready(function(arguments, targets))
-        spent.append(time.perf_counter() - began)
-    return 1e3 * min(spent)
+    def turn() -> int:
+        with kernels(which):
+            jax.block_until_ready(function(arguments, targets))
+        return 1
+
+    return turn
 
 
-def main() -> None:
+def measure() -> dict:
+    """Seconds by number of frames."""
     rng = np.random.default_rng(0)
-    print(f"{KEYS} keys, {UNITS} units, {NOTES} notes a frame, {kernels.active()} kernels; ms, best of {REPEATS}")
-    print(f"{'frames':>7} {'recursion':>10} {'distinct':>9} {'ratio':>6}")
-    for time_steps, lanes in ((100, 1), (100, 16)):
+    found = {}
+    for time_steps, lanes in FRAMES:
         notes = np.argsort(rng.random((time_steps, lanes, KEYS)), axis=-1) < NOTES
         targets = jnp.asarray(notes, jnp.uint8)
         shapes = [(time_steps, lanes, KEYS), (time_steps, lanes, UNITS), (KEYS, UNITS), (UNITS, KEYS)]
         arguments = tuple(jnp.asarray(0.3 * rng.normal(size=shape), jnp.float32) for shape in shapes)
-        dense, sparse = (milliseconds(function, arguments, targets) for function in (recursion, nade.logits))
-        print(f"{time_steps * lanes:>7,} {dense:>10.2f} {sparse:>9.2f} {dense / sparse:>5.1f}x", flush=True)
+        seconds = seconds_per_update(
+            {
+                "longspan": contestant(nade.logits, arguments, targets),
+                "longspan in XLA": contestant(nade.logits, arguments, targets, "xla"),
+                "recursion": contestant(recursion, arguments, targets, "xla"),
+            },
+            rounds=21,
+        )
+        found[f"{time_steps * lanes} frames"] = {"seconds": seconds, "ratios": ratios(seconds)}
+    return {"keys": KEYS, "units": UNITS, "notes": NOTES, "by_frames": found}
 
 
-if __name__ == "__main__":
-    main()
+def table(figures: dict) -> list[list[str]]:
+    """Milliseconds and ratios."""
+    rows = [["frames", "longspan ms", "in XLA", "recursion"]]
+    for frames, found in figures["by_frames"].items():
+        ratio = found["ratios"]
+        own = f"{1e3 * found['seconds']['longspan']:.2f}"
+        rows.append([frames, own, f"{ratio['longspan in XLA']:.1f}x", f"{ratio['recursion']:.1f}x"])
+    return rows

@@ -42,6 +42,22 @@ def test_one_step_follows_the_formulas(path, threshold):  # noqa: F811
     assert bool(got[3]) == want[3]
 
 
+@pytest.mark.parametrize("threshold", [0.5, np.inf])
+def test_descent_is_the_step_without_momentum(path, threshold):  # noqa: F811
+    parameters, gradients = make(0), make(2)
+    got, norm, clipped = update.clip_descend(
+        parameters, gradients, learning_rate=0.05, threshold=threshold, other_squares=2.0
+    )
+    others = [np.zeros(1, np.float32), np.float32([np.sqrt(2)])]
+    want, _, want_norm, want_clipped = formulas(
+        [*parameters, others[0]], [*parameters, others[0]], [*gradients, others[1]], 0.05, 0, 0, threshold
+    )
+    for one, other in zip(got, want[:-1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(norm, want_norm, rtol=1e-6)
+    assert bool(clipped) == want_clipped
+
+
 def test_many_steps_in_one_call_equal_optax(path):  # noqa: F811
     """In place inside a compiled loop: nothing reads a buffer after it was overwritten."""
     rate, momentum, threshold, steps = 0.1, 0.9, 3.0, 12

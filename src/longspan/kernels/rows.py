@@ -1,11 +1,11 @@
 """Sums of the few rows of a matrix that an input selects: W^T x where x is nearly all zeros.
 
 A frame of music has about four of 88 keys down and a symbol is one index, so a dense product would mostly
-multiply by zero. Steps from `length` on are zero in the result. `squares` and `add_parts` take a step of descent
-that touches only the rows in use, where a gradient as large as the matrix would cost more than everything else.
+multiply by zero. Steps from `length` on are zero in the result. A `RowGradient` takes a step of descent that touches
+only the rows in use, where a gradient as large as the matrix would cost more than everything else.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -39,24 +39,29 @@ def sum_rows(
     return linear_map(_sum, _scatter, (inputs, length, size), (weights, bias))[0]
 
 
-def squares(indices: Int[Array, " step"], parts: Float[Array, "step outputs"]) -> Float[Array, ""]:
-    """Squared norm of the matrix whose row `indices[s]` is the sum of the `parts[s]`."""
-    if not library.fits(parts):
-        same = indices[:, None] == indices
-        return jnp.sum(jnp.where(same, parts @ parts.T, 0))
-    result = jax.ShapeDtypeStruct((), parts.dtype)
-    return library.call("selected_squares", (result,), parts, indices.astype(jnp.int32))[0]
+class RowGradient(NamedTuple):
+    """The gradient of a matrix: row `indices[s]` is the sum of the `parts[s]`, every other row zero."""
 
+    indices: Int[Array, " step"]
+    parts: Float[Array, "step outputs"]
 
-def add_parts(
-    weights: Weights, indices: Int[Array, " step"], parts: Float[Array, "step outputs"], scale: Float[Array, ""]
-) -> Weights:
-    """The weights with `scale * parts[s]` added to row `indices[s]`; natively in place."""
-    indices = jnp.clip(indices, 0, weights.shape[0] - 1).astype(jnp.int32)
-    if not library.fits(weights, parts):
-        return weights.at[indices].add(scale * parts)
-    operands = (weights, parts, indices, jnp.asarray(scale, jnp.float32))
-    return library.call("add_selected", (weights,), *operands, aliases={0: 0})[0]
+    def squares(self) -> Float[Array, ""]:
+        """Its squared norm; parts of one row are added up first."""
+        indices, parts = self
+        if not library.fits(parts):
+            same = indices[:, None] == indices
+            return jnp.sum(jnp.where(same, parts @ parts.T, 0))
+        result = jax.ShapeDtypeStruct((), parts.dtype)
+        return library.call("selected_squares", (result,), parts, indices.astype(jnp.int32))[0]
+
+    def descend(self, leaves: tuple[Weights], rate: Float[Array, ""]) -> tuple[Weights]:
+        """The matrix minus `rate` times the gradient; natively in place."""
+        (weights,) = leaves
+        indices = jnp.clip(self.indices, 0, weights.shape[0] - 1).astype(jnp.int32)
+        if not library.fits(weights, self.parts):
+            return (weights.at[indices].add(-rate * self.parts),)
+        operands = (weights, self.parts, indices, jnp.asarray(-rate, jnp.float32))
+        return (library.call("add_selected", (weights,), *operands, aliases={0: 0})[0],)
 
 
 def _sum(residuals, operands):

@@ -110,7 +110,16 @@ class LeakyCell(Cell):
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
     def run(self, state, inputs, resets, length):
-        drive = self._drive_of_chunk(inputs, length)
+        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length)
+
+    def run_driven(
+        self,
+        state: Float[Array, "lane hidden"],
+        drive: Float[Array, "time lane hidden"],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+    ) -> tuple[Float[Array, "lane hidden"], Float[Array, "time lane hidden"]]:
+        """`run` from the drive on, which is all that it needs of the inputs."""
         hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
         return hidden[-1], hidden
 
@@ -120,10 +129,13 @@ class LeakyCell(Cell):
         Half the weighted square of a change is then, to second order, the matching loss of the units: for tanh and
         sigmoid the cross-entropy between the units before and after.
         """
-        drive = self._drive_of_chunk(inputs, length)
+        drive = self.drive_of_chunk(inputs, length)
         return Trace(*leaky_trace(self.activation, drive, state, self.recurrent, self.leak.value, resets, length))
 
-    def _drive_of_chunk(self, inputs, length):
+    def drive_of_chunk(
+        self, inputs: Shaped[Array, "time lane ..."], length: Int[Array, ""]
+    ) -> Float[Array, "time lane hidden"]:
+        """`drive` for all steps of a chunk."""
         if inputs.dtype in (jnp.uint8, jnp.int32):  # keys of a piano roll, or symbols
             return sum_rows(self.input_weights, inputs, length, self.bias)
         return affine(inputs.astype(self.bias.dtype), self.input_weights, self.bias, length)

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from longspan.kernels import factored
-from longspan.models.outputs import ExactOutput
+from longspan.kernels import factored, softmax
+from longspan.kernels.matmul import affine
+from longspan.models.outputs import OutputByRows
 from longspan.models.parameters import Constant
 
 
-class ClassFactored(ExactOutput):
+class ClassFactored(OutputByRows):
     r"""One word out of a vocabulary, by class `c` and member `w`.
 
     .. math:: \log p(w \mid h) = \log \mathrm{softmax}_c(h A + a) + \log \mathrm{softmax}_{w \in c}(B h + b)
@@ -55,18 +56,18 @@ class ClassFactored(ExactOutput):
 
     def loss(self, hidden, targets, length, *, key=None):
         del key
-        classes = self.classes_of(targets)
-        start, stop = self.starts.value[classes], self.starts.value[classes + 1]
-        inside = (jnp.arange(len(targets)) < length)[:, None]
-        member = factored.log_prob(
-            hidden.reshape(-1, hidden.shape[-1]),
-            self.weights,
-            self.bias,
-            targets.ravel(),
-            start.ravel(),
-            jnp.where(inside, stop, start).ravel(),
-        )
-        return _negative_log_softmax(self._class_logits(hidden), classes) - member.reshape(targets.shape)
+        flat, ranges = hidden.reshape(-1, hidden.shape[-1]), self._ranges(targets, length)
+        member = factored.log_prob(flat, self.weights, self.bias, *ranges)
+        return self._class_loss(hidden, targets, length) - member.reshape(targets.shape)
+
+    def loss_by_rows(self, hidden, targets, length, scale):
+        flat, ranges = hidden.reshape(-1, hidden.shape[-1]), self._ranges(targets, length)
+        member, rows = factored.log_prob_and_gradient(flat, self.weights, self.bias, *ranges, scale.ravel())
+        return self._class_loss(hidden, targets, length) - member.reshape(targets.shape), rows
+
+    @staticmethod
+    def tables(output):
+        return output.weights, output.bias
 
     def logits(self, hidden, targets, length):
         del targets, length
@@ -99,10 +100,24 @@ class ClassFactored(ExactOutput):
 
     def classes_of(self, words: Int[Array, "..."]) -> Int[Array, "..."]:
         """The class of each word."""
-        return jnp.searchsorted(self.starts.value, words, side="right") - 1
+        return jnp.searchsorted(self.starts.value, words, side="right", method="compare_all") - 1
+
+    def _ranges(self, targets, length):
+        """Word, first word of its class and the one after its last, for all steps; none for those that are padding."""
+        classes = self.classes_of(targets)
+        start, stop = self.starts.value[classes], self.starts.value[classes + 1]
+        inside = (jnp.arange(len(targets)) < length)[:, None]
+        return targets.ravel(), start.ravel(), jnp.where(inside, stop, start).ravel()
+
+    def _class_loss(self, hidden, targets, length):
+        logits = affine(hidden, self.class_weights, self.class_bias, length)
+        return softmax.loss(self._of_classes(logits), self.classes_of(targets), jnp.ones(targets.shape, bool))
 
     def _class_logits(self, hidden):
-        logits = hidden @ self.class_weights + self.class_bias
+        return self._of_classes(hidden @ self.class_weights + self.class_bias)
+
+    def _of_classes(self, logits):
+        """The logits, but no chance for a class without words."""
         return jnp.where(jnp.diff(self.starts.value) > 0, logits, -jnp.inf)
 
 

@@ -7,7 +7,7 @@ Gaussian noise.
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -66,6 +66,21 @@ class ExactOutput(Output):
     def log_prob(self, hidden, targets, length, *, key=None):
         del key
         return -self.loss(hidden, targets, length)
+
+
+class OutputByRows(ExactOutput):
+    """An exact output that touches few rows of its largest parameters, its tables, in a chunk."""
+
+    @staticmethod
+    @abstractmethod
+    def tables(output: PyTree) -> tuple[Array, ...]:
+        """The tables among the parameters of such an output."""
+
+    @abstractmethod
+    def loss_by_rows(
+        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], scale: Float[Array, "time lane"]
+    ) -> tuple[Float[Array, "time lane"], Any]:
+        """`loss`, without a derivative in the tables, and their gradient of `sum(scale * loss)` by rows."""
 
 
 class EstimatedOutput(Output):

@@ -8,21 +8,28 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from longspan.kernels.update import clip_nesterov
+from longspan.kernels.update import clip_descend, clip_nesterov, clipped_rate
+from longspan.optim.gradients import Gradient
 from longspan.optim.interface import Info
 from longspan.optim.nesterov import Schedule, as_schedule
 
 Params = TypeVar("Params")
 Carry = TypeVar("Carry")
-Loss = Callable[[Params, Carry, Any, Any], tuple[Float[Array, ""], tuple[Carry, Any]]]
+Value = tuple[Float[Array, ""], tuple[Carry, Any]]
+Loss = Callable[[Params, Carry, Any, Any], Value]
+ValueAndGradient = Callable[[Params, Carry, Any, Any], tuple[Value, Gradient]]
 
 
 class FirstOrderState(NamedTuple):
-    """What the next update needs: how many there were, the velocity, and a factor on the learning rate."""
+    """What the next update needs: how many there were, the velocity, and a factor on the learning rate.
+
+    Without momentum there is no velocity.
+    """
 
     step: Int[Array, ""]
     velocity: PyTree
@@ -40,6 +47,8 @@ class FirstOrder:
         learning_rate: a number or a schedule.
         momentum: a number or a schedule; zero for plain descent.
         threshold: largest gradient norm, infinity for no clipping.
+        by_rows: loss and gradient where some leaves are better served by rows than by what JAX derives from `loss`.
+            It is used without momentum only: a velocity moves every row at every step, touched or not.
     """
 
     def __init__(
@@ -48,16 +57,18 @@ class FirstOrder:
         learning_rate: float | Schedule,
         momentum: float | Schedule = 0.0,
         threshold: float = math.inf,
+        by_rows: ValueAndGradient | None = None,
     ):
-        self.loss = loss
         self.learning_rate = as_schedule(learning_rate)
-        self.momentum = as_schedule(momentum)
+        self.momentum = None if momentum == 0 else as_schedule(momentum)
         self.threshold = threshold
+        self.value_and_gradient = by_rows if by_rows and self.momentum is None else _derived(loss)
         self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
 
     def init(self, params: PyTree) -> FirstOrderState:
         """The state before the first update."""
-        return FirstOrderState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), jnp.ones(()))
+        velocity = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
+        return FirstOrderState(jnp.zeros((), jnp.int32), velocity, jnp.ones(()))
 
     def rescaled(self, state: FirstOrderState, scale: float) -> FirstOrderState:
         """The state with the learning rate at `scale` times what the schedule says."""
@@ -83,10 +94,8 @@ class FirstOrder:
         return self._advance(params, state, carry, chunks, jnp.asarray(count, jnp.int32), context)
 
     def _advance_block(self, params, state, carry, chunks, count: Int[Array, ""], context):
-        value_and_gradient = jax.value_and_grad(self.loss, has_aux=True)
-
         def update(params, state, carry, chunk):
-            (loss, (carry, observed)), gradient = value_and_gradient(params, carry, chunk, context)
+            (loss, (carry, observed)), gradient = self.value_and_gradient(params, carry, chunk, context)
             params, state, figures = self._step(params, state, gradient)
             return (params, state, carry), (observed, {"objective": loss, **figures})
 
@@ -103,18 +112,49 @@ class FirstOrder:
         observed, figures = seen
         return *running, Info(observed, figures, count)
 
-    def _step(self, params, state, gradient):
+    def _step(self, params, state, gradient: Gradient):
         learning_rate = self.learning_rate(state.step) * state.scale
-        leaves, structure = jax.tree.flatten(params)
-        leaves, velocity, norm, clipped = clip_nesterov(
-            leaves,
-            jax.tree.leaves(state.velocity),
-            jax.tree.leaves(gradient),
-            learning_rate=learning_rate,
-            momentum_previous=self.momentum(state.step),
-            momentum_next=self.momentum(state.step + 1),
-            threshold=self.threshold,
-        )
-        state = FirstOrderState(state.step + 1, structure.unflatten(velocity), state.scale)
+        if self.momentum is None:
+            velocity = None
+            params, norm, clipped = self._descend(params, gradient, learning_rate)
+        else:
+            leaves, structure = jax.tree.flatten(params)
+            leaves, velocity, norm, clipped = clip_nesterov(
+                leaves,
+                jax.tree.leaves(state.velocity),
+                jax.tree.leaves(gradient.whole),
+                learning_rate=learning_rate,
+                momentum_previous=self.momentum(state.step),
+                momentum_next=self.momentum(state.step + 1),
+                threshold=self.threshold,
+            )
+            params, velocity = structure.unflatten(leaves), structure.unflatten(velocity)
         figures = {"gradient_norm": norm, "clipped": clipped, "learning_rate": jnp.asarray(learning_rate)}
-        return structure.unflatten(leaves), state, figures
+        return params, FirstOrderState(state.step + 1, velocity, state.scale), figures
+
+    def _descend(self, params, gradient: Gradient, learning_rate):
+        leaves, structure = jax.tree.flatten(params)
+        whole = structure.flatten_up_to(gradient.whole)
+        chosen = [number for number, leaf in enumerate(whole) if leaf is not None]
+        moved, norm, clipped = clip_descend(
+            [leaves[number] for number in chosen],
+            [whole[number] for number in chosen],
+            learning_rate=learning_rate,
+            threshold=self.threshold,
+            other_squares=sum((table.gradient.squares() for table in gradient.tables), jnp.zeros(())),
+        )
+        for number, leaf in zip(chosen, moved, strict=True):
+            leaves[number] = leaf
+        params = structure.unflatten(leaves)
+        rate = clipped_rate(learning_rate, norm, clipped, self.threshold)
+        for where, by_rows in gradient.tables:
+            params = eqx.tree_at(where, params, by_rows.descend(where(params), rate))
+        return params, norm, clipped
+
+
+def _derived(loss: Loss) -> ValueAndGradient:
+    def value_and_gradient(*arguments):
+        value, gradient = jax.value_and_grad(loss, has_aux=True)(*arguments)
+        return value, Gradient(gradient)
+
+    return value_and_gradient

@@ -8,9 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from longspan import kernels
 from longspan.config import TrainConfig
 from longspan.data.sequences import Chunks
+from longspan.kernels.rows import RowGradient
+from longspan.models.cells import LeakyCell
+from longspan.models.outputs import OutputByRows
 from longspan.models.sequence import SequenceModel
+from longspan.optim.gradients import Gradient, Table
 
 
 class Context(NamedTuple):
@@ -52,10 +57,59 @@ class Objective:
         """
         model = eqx.combine(params, context.constants)
         state, hidden = model.run(carry.state, chunk.inputs, chunk.resets, chunk.lengths)
-        key = jax.random.fold_in(context.key, carry.step)
-        losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=key)
+        losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry))
+        return self._sum_up(losses, hidden, state, carry, chunk)
+
+    def by_rows(
+        self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
+    ) -> tuple[tuple[Float[Array, ""], tuple[Carry, Float[Array, ""]]], Gradient]:
+        """What `__call__` returns and its gradient, word matrices by the rows in use.
+
+        The input weights of symbols enter through the drive alone, so its cotangents are the gradients of their rows;
+        the output knows about its own. Where XLA computes, or a chunk has more steps than there are symbols, all
+        leaves come whole.
+        """
+        if not _has_tables(eqx.combine(params, context.constants), chunk):
+            value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
+            return value, Gradient(gradient)
+
+        def loss(params, drive):
+            model = eqx.combine(params, context.constants)
+            state, hidden = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths)
+            if isinstance(model.output, OutputByRows):
+                scale = self.scale * chunk.mask
+                losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
+            else:
+                losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry)), None
+            value, observed = self._sum_up(losses, hidden, state, carry, chunk)
+            return value, (observed, rows)
+
+        drive = params.cell.drive_of_chunk(chunk.inputs, chunk.lengths)
+        (value, (observed, output_rows)), (gradient, parts) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
+            params, drive
+        )
+        input_rows = RowGradient(chunk.inputs.ravel(), parts.reshape(-1, parts.shape[-1]))
+        tables = [Table(lambda params: (params.cell.input_weights,), input_rows)]
+        if output_rows is not None:
+            tables.append(Table(lambda params: params.output.tables(params.output), output_rows))
+        gradient = eqx.tree_at(lambda gradient: gradient.cell.bias, gradient, parts.sum((0, 1)))
+        for where, _ in tables:
+            gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
+        return (value, observed), Gradient(gradient, tuple(tables))
+
+    def _sum_up(self, losses, hidden, state, carry, chunk):
         total = jnp.sum(jnp.where(chunk.mask, losses, 0))
         loss = total
         if self.l1 > 0:
             loss = loss + self.l1 * jnp.sum(jnp.where(chunk.mask[..., None], jnp.abs(hidden), 0))
         return self.scale * loss, (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
+
+
+def _key(context: Context, carry: Carry) -> PRNGKeyArray:
+    return jax.random.fold_in(context.key, carry.step)
+
+
+def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
+    if not isinstance(model.cell, LeakyCell) or chunk.inputs.dtype != jnp.int32 or kernels.active() != "native":
+        return False
+    return model.cell.input_weights.shape[0] > chunk.inputs.size

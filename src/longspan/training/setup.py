@@ -52,7 +52,8 @@ def make_optimizer(
     if config.learning_rate_schedule == "inverse":
         rate = inverse_decay(config.learning_rate, config.decay_steps)
     momentum = ramp(config.momentum) if config.momentum_schedule == "ramp" else config.momentum
-    return FirstOrder(objective, rate, momentum, math.inf if threshold is None else threshold)
+    limit = math.inf if threshold is None else threshold
+    return FirstOrder(objective, rate, momentum, limit, by_rows=objective.by_rows)
 
 
 def clip_threshold(
@@ -68,7 +69,8 @@ def clip_threshold(
 
 def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, context: Context) -> float:
     """Mean gradient norm over one pass of the data at fixed weights: the paper's rule for the threshold."""
-    observer = FirstOrder(Objective.of(source.config, source.counted_steps), learning_rate=0.0)
+    objective = Objective.of(source.config, source.counted_steps)
+    observer = FirstOrder(objective, learning_rate=0.0, by_rows=objective.by_rows)
     params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
     state = observer.init(params)
     chunks = source.epoch(0)

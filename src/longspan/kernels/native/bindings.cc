@@ -202,11 +202,12 @@ ffi::Error run_range_gradient(Floats hidden, Floats weights, Floats bias, Indice
 }
 
 ffi::Error run_range_squares(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
-                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares) {
+                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares, FloatsOut kept) {
   const FlushDenormals guard;
+  const Room room{kept->typed_data(), static_cast<long>(kept->element_count())};
   squares->typed_data()[0] = static_cast<float>(
       range_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), log_prob->typed_data(),
-                     gradient->typed_data()));
+                     gradient->typed_data(), room));
   return ffi::Error::Success();
 }
 
@@ -218,17 +219,23 @@ ffi::Error run_range_tangent(Floats hidden, Floats weights, Floats bias, Indices
   return ffi::Error::Success();
 }
 
-// The gradient alone, or added to weights and bias in place.
-template <bool in_place>
-ffi::Error run_range_add_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
-                                  Indices stop, Floats scale, FloatsOut new_weights, FloatsOut new_bias) {
+ffi::Error run_range_weights_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
+                                      Indices stop, Floats scale, FloatsOut by_weights, FloatsOut by_bias) {
   const FlushDenormals guard;
-  if (!in_place) {
-    std::memset(new_weights->typed_data(), 0, new_weights->size_bytes());
-    std::memset(new_bias->typed_data(), 0, new_bias->size_bytes());
-  }
+  std::memset(by_weights->typed_data(), 0, by_weights->size_bytes());
+  std::memset(by_bias->typed_data(), 0, by_bias->size_bytes());
+  range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), {},
+                     by_weights->typed_data(), by_bias->typed_data());
+  return ffi::Error::Success();
+}
+
+// Weights and bias are overwritten.
+ffi::Error run_range_descend(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats scale, Floats kept, FloatsOut new_weights, FloatsOut new_bias) {
+  const FlushDenormals guard;
   range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(),
-                     new_weights->typed_data(), new_bias->typed_data());
+                     {kept.typed_data(), static_cast<long>(kept.element_count())}, new_weights->typed_data(),
+                     new_bias->typed_data());
   return ffi::Error::Success();
 }
 
@@ -249,23 +256,26 @@ ffi::Error run_add_selected(Floats matrix, Floats parts, Indices index, ffi::Buf
   return ffi::Error::Success();
 }
 
-// Operands: the step's five numbers, then all parameters, all velocities, all gradients. Results: new parameters,
-// new velocities, norm, clipped.
-ffi::Error run_clip_nesterov(ffi::RemainingArgs operands, ffi::RemainingRets results) {
+// Operands: the numbers of the step, then all parameters, all velocities if there are any, all gradients. Results: new
+// parameters, new velocities, norm, clipped.
+template <bool has_velocity>
+ffi::Error run_update(ffi::RemainingArgs operands, ffi::RemainingRets results) {
   const FlushDenormals guard;
-  const std::size_t count = (operands.size() - 1) / 3;
+  const std::size_t count = (operands.size() - 1) / (has_velocity ? 3 : 2), moved = has_velocity ? 2 * count : count;
   const auto operand = [&](std::size_t i) { return operands.get<Floats>(i).value(); };
   const auto result = [&](std::size_t i) { return results.get<Floats>(i).value()->typed_data(); };
-  const float* step = operand(0).typed_data();
   std::vector<Leaf> leaves;
   for (std::size_t i = 0; i < count; ++i) {
     leaves.push_back({static_cast<long>(operand(1 + i).element_count()), operand(1 + i).typed_data(),
-                      operand(1 + count + i).typed_data(), operand(1 + 2 * count + i).typed_data(), result(i),
-                      result(count + i)});
+                      has_velocity ? operand(1 + count + i).typed_data() : nullptr,
+                      operand(1 + moved + i).typed_data(), result(i), has_velocity ? result(count + i) : nullptr});
   }
-  const Clipping clipping = clip_nesterov(leaves, {step[0], step[1], step[2], step[3], step[4]});
-  result(2 * count)[0] = clipping.norm;
-  results.get<Flags>(2 * count + 1).value()->typed_data()[0] = clipping.clipped;
+  const float* number = operand(0).typed_data();
+  NesterovStep step{number[0], number[1], number[2]};
+  if (has_velocity) step.momentum_previous = number[3], step.momentum_next = number[4];
+  const Clipping clipping = clip_nesterov(leaves, step);
+  result(moved)[0] = clipping.norm;
+  results.get<Flags>(moved + 1).value()->typed_data()[0] = clipping.clipped;
   return ffi::Error::Success();
 }
 
@@ -304,10 +314,10 @@ LONGSPAN_OPERATION(longspan_range_log_prob, run_range_log_prob);
 LONGSPAN_OPERATION(longspan_range_gradient, run_range_gradient);
 LONGSPAN_OPERATION(longspan_range_squares, run_range_squares);
 LONGSPAN_OPERATION(longspan_range_tangent, run_range_tangent);
-LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_add_gradient<false>);
-LONGSPAN_OPERATION(longspan_range_descend, run_range_add_gradient<true>);
+LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_weights_gradient);
+LONGSPAN_OPERATION(longspan_range_descend, run_range_descend);
 LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
 LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
 
-LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_clip_nesterov,
-                         ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+LONGSPAN_BOUND_OPERATION(longspan_clip_nesterov, run_update<true>, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+LONGSPAN_BOUND_OPERATION(longspan_clip_descend, run_update<false>, ffi::Ffi::Bind().RemainingArgs().RemainingRets());

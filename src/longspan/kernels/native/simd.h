@@ -73,8 +73,8 @@ inline Integers lanes() {
   return lane;
 }
 
-inline Vector first_lanes_of(Vector value, long count) {
-  return lanes() < static_cast<int32_t>(count) ? value : Vector{};
+inline Vector first_lanes_of(Vector value, long count, float others = 0.0f) {
+  return lanes() < static_cast<int32_t>(count) ? value : broadcast(others);
 }
 
 // Calls body(offset, load, store) for whole vectors and once more, with masked access, for what is left.
@@ -90,18 +90,21 @@ inline void for_each_vector(long count, Body body) {
   }
 }
 
-// The lower (half = 0) or upper (half = 1) halves of two vectors, lane by lane in turn.
-template <int half, int... i>
+// Units of `unit` lanes of two vectors in turn, from the lower (half = 0) or upper half of each block of `block` lanes.
+template <int unit, int block, int half, int... i>
 inline Vector interleave(Vector a, Vector b, std::integer_sequence<int, i...>) {
+#define LONGSPAN_SOURCE \
+  (i / block * block + (half * (block / unit / 2) + i % block / unit / 2) * unit + i % unit + i / unit % 2 * kWidth)
 #if defined(__clang__)
-  return __builtin_shufflevector(a, b, (half * kWidth / 2 + i / 2 + i % 2 * kWidth)...);
+  return __builtin_shufflevector(a, b, LONGSPAN_SOURCE...);
 #else
-  return __builtin_shuffle(a, b, Integers{(half * kWidth / 2 + i / 2 + i % 2 * kWidth)...});
+  return __builtin_shuffle(a, b, Integers{LONGSPAN_SOURCE...});
 #endif
+#undef LONGSPAN_SOURCE
 }
-template <int half>
+template <int unit, int block, int half>
 inline Vector interleave(Vector a, Vector b) {
-  return interleave<half>(a, b, std::make_integer_sequence<int, kWidth>());
+  return interleave<unit, block, half>(a, b, std::make_integer_sequence<int, kWidth>());
 }
 
 // Exchanges rows and columns of a square of vectors: each round is a perfect shuffle of its lanes.
@@ -111,28 +114,37 @@ inline void transpose(Vector (&rows)[kWidth]) {
     Vector next[kWidth];
 #pragma GCC unroll 8
     for (int i = 0; i < kWidth / 2; ++i) {
-      next[2 * i] = interleave<0>(rows[i], rows[i + kWidth / 2]);
-      next[2 * i + 1] = interleave<1>(rows[i], rows[i + kWidth / 2]);
+      next[2 * i] = interleave<1, kWidth, 0>(rows[i], rows[i + kWidth / 2]);
+      next[2 * i + 1] = interleave<1, kWidth, 1>(rows[i], rows[i + kWidth / 2]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) rows[i] = next[i];
   }
 }
 
-// Lane i of the result is the sum of the lanes of rows[i].
-inline Vector sums(Vector (&rows)[kWidth]) {
+// Halves the number of partial sums: two of each vector become one, those of a and b in turn.
+template <int unit, int block>
+inline Vector join(Vector a, Vector b) {
+  return interleave<unit, block, 0>(a, b) + interleave<unit, block, 1>(a, b);
+}
+
+// Lane i of the result is the sum of the lanes of rows[i]. First within blocks of four lanes, which every instruction
+// set shuffles cheaply, then across blocks.
+inline Vector sums(const Vector (&rows)[kWidth]) {
+  Vector fours[kWidth / 4];
 #pragma GCC unroll 4
-  for (int half = kWidth / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) {
-      rows[i] = interleave<0>(rows[i], rows[i + half]) + interleave<1>(rows[i], rows[i + half]);
-    }
+  for (int i = 0; i < kWidth; i += 4) {
+    fours[i / 4] = join<1, 4>(join<1, 4>(rows[i], rows[i + 2]), join<1, 4>(rows[i + 1], rows[i + 3]));
   }
-  return rows[0];
+  if constexpr (kWidth == 4) return fours[0];
+  if constexpr (kWidth == 8) return join<4, 8>(fours[0], fours[1]);
+  if constexpr (kWidth == 16) {
+    return join<4, 16>(join<4, 16>(fours[0], fours[2]), join<4, 16>(fours[1], fours[3]));
+  }
 }
 
 inline float sum(Vector v) {
-  for (int half = kWidth / 2; half > 0; half /= 2) v = interleave<0>(v, v) + interleave<1>(v, v);
+  for (int half = kWidth / 2; half > 0; half /= 2) v = join<1, kWidth>(v, v);
   return v[0];
 }
 

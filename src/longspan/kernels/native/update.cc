@@ -1,4 +1,4 @@
-// Clip by one norm over all leaves, then the simplified Nesterov step, over memory twice and in place.
+// Clip by one norm over all leaves, then the simplified Nesterov step or plain descent, over memory twice and in place.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -55,6 +55,27 @@ float norm_of(const std::vector<Block>& blocks, long parts, double other_squares
   return static_cast<float>(std::sqrt(std::accumulate(squares.begin(), squares.end(), other_squares)));
 }
 
+// What one step multiplies: parameter + ahead velocity - stride gradient, decay velocity - rate gradient.
+struct Factors {
+  float rate, decay, ahead, stride;
+};
+
+void move(const Leaf& leaf, Range range, const Factors& f) {
+  for_each_vector(range.size(), [&](long j, auto load, auto store) {
+    const long i = range.begin + j;
+    const Vector velocity = load(leaf.velocity_or_null + i), gradient = load(leaf.gradient + i);
+    store(leaf.new_parameter + i, load(leaf.parameter + i) + (f.ahead * velocity - f.stride * gradient));
+    store(leaf.new_velocity_or_null + i, f.decay * velocity - f.rate * gradient);
+  });
+}
+
+void move_at_rest(const Leaf& leaf, Range range, float rate) {
+  for_each_vector(range.size(), [&](long j, auto load, auto store) {
+    const long i = range.begin + j;
+    store(leaf.new_parameter + i, load(leaf.parameter + i) - rate * load(leaf.gradient + i));
+  });
+}
+
 }  // namespace
 
 Clipping clip_nesterov(const std::vector<Leaf>& leaves, const NesterovStep& step) {
@@ -63,19 +84,13 @@ Clipping clip_nesterov(const std::vector<Leaf>& leaves, const NesterovStep& step
   const float norm = norm_of(blocks, parts, step.other_squares);
   const bool clipped = norm > step.threshold;
   const float rate = step.learning_rate * (clipped ? step.threshold / norm : 1.0f);
-  const float decay = step.momentum_previous, ahead = step.momentum_next * step.momentum_previous;
-  const float stride = (1.0f + step.momentum_next) * rate;
+  const Factors factors{rate, step.momentum_previous, step.momentum_next * step.momentum_previous,
+                        (1.0f + step.momentum_next) * rate};
   in_parallel(parts, [&](long part) {
     const Range some = part_of(blocks.size(), parts, part);
     for (long b = some.begin; b < some.end; ++b) {
-      const Leaf& leaf = *blocks[b].leaf;
-      const long start = blocks[b].range.begin;
-      for_each_vector(blocks[b].range.size(), [&](long j, auto load, auto store) {
-        const long i = start + j;
-        const Vector velocity = load(leaf.velocity + i), gradient = load(leaf.gradient + i);
-        store(leaf.new_parameter + i, load(leaf.parameter + i) + (ahead * velocity - stride * gradient));
-        store(leaf.new_velocity + i, decay * velocity - rate * gradient);
-      });
+      const auto& [leaf, range] = blocks[b];
+      leaf->velocity_or_null ? move(*leaf, range, factors) : move_at_rest(*leaf, range, rate);
     }
   });
   return {norm, clipped};

@@ -1,0 +1,72 @@
+"""The training step of longspan as `longspan train` runs it: chunks of a source, blocks of them to the optimizer."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+
+from longspan.config import TrainConfig
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
+from longspan.models.parameters import split_constants
+from longspan.training.objective import Context, Objective
+from longspan.training.runs import DataRecord
+from longspan.training.setup import first_carry, initial_model, make_optimizer
+from longspan.training.source import ChunkSource, base_rates
+
+from .contest import Turn
+
+
+@contextmanager
+def kernels(which: str) -> Iterator[None]:
+    """What is compiled inside uses these kernels, `native` or `xla`."""
+    before = os.environ.get("LONGSPAN_KERNELS")
+    os.environ["LONGSPAN_KERNELS"] = which
+    try:
+        yield
+    finally:
+        os.environ.pop("LONGSPAN_KERNELS")
+        if before is not None:
+            os.environ["LONGSPAN_KERNELS"] = before
+
+
+def training(config: TrainConfig, data: MusicData | TextData, which: str = "native") -> Turn:
+    """One turn is one block of updates, from where the turn before it stopped, over and over through the split."""
+    source = ChunkSource(config, data)
+    chunks = source.epoch(0)
+    model = initial_model(config, DataRecord.of(data), base_rates(data))
+    params, constants = split_constants(model)
+    context = Context(constants, jax.random.key(config.seed))
+    objective = Objective.of(config, source.counted_steps)
+    threshold = None if config.clip == "none" else float(config.clip)
+    optimizer = make_optimizer(config, objective, threshold, lambda: False)
+    running = (params, optimizer.init(params), first_carry(model, config))
+    position = 0
+
+    def turn() -> int:
+        nonlocal running, position
+        block, count = source.block(chunks, position)
+        with kernels(which):
+            *running, info = optimizer.advance(*running, block, count, context)
+        np.asarray(info.figures["gradient_norm"])  # the loop looks at them after every block, which waits for it
+        position = position + count if position + count < len(chunks.lengths) else 0
+        return count
+
+    return turn
+
+
+def random_songs(lanes: int, frames: int, notes: int = 4, seed: int = 0) -> MusicData:
+    """As many songs as lanes, each frame with so many notes, as chorales have."""
+    rng = np.random.default_rng(seed)
+    songs = [(np.argsort(rng.random((frames, 88)), axis=-1) < notes).astype(np.uint8) for _ in range(lanes)]
+    return MusicData("random", dict.fromkeys(("train", "valid", "test"), songs), 1)
+
+
+def random_text(symbols: int, length: int, seed: int = 0) -> TextData:
+    """Symbols that follow Zipf's law."""
+    rates = 1 / np.arange(1, symbols + 1)
+    stream = np.random.default_rng(seed).choice(symbols, length, p=rates / rates.sum()).astype(np.int32)
+    names = tuple(f"s{number}" for number in range(symbols))
+    return TextData("random", "character", names, dict.fromkeys(("train", "valid", "test"), stream), end_token=0)

@@ -1,0 +1,131 @@
+"""The same steps in PyTorch: `nn.RNN` as it is, and the loop over time written out for `torch.compile`."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .contest import Turn, now
+
+
+def set_threads(count: int) -> None:
+    """Threads of every PyTorch operation."""
+    torch.set_num_threads(count)
+
+
+class Unrolled(nn.Module):
+    """`nn.RNN` as a loop, which `torch.compile` can see into."""
+
+    def __init__(self, rnn: nn.RNN):
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, inputs, first):
+        rnn, hidden, states = self.rnn, first[0], []
+        drive = functional.linear(inputs, rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
+        for step in drive:
+            hidden = torch.tanh(step + hidden @ rnn.weight_hh_l0.T)
+            states.append(hidden)
+        return torch.stack(states), hidden[None]
+
+
+def training(inputs: np.ndarray, targets: np.ndarray, units: int, outputs: int, compiled: bool = False) -> Turn:
+    """One turn is an update for every chunk; arguments as in `plain_jax`."""
+    rnn, readout = nn.RNN(outputs, units), nn.Linear(units, outputs)
+    network = torch.compile(Unrolled(rnn)) if compiled else rnn
+    symbols = inputs.ndim == 3
+    if symbols:
+        chunks = [functional.one_hot(torch.from_numpy(chunk).long(), outputs).float() for chunk in inputs]
+        wanted = [torch.from_numpy(chunk).long() for chunk in targets]
+    else:
+        chunks, wanted = ([torch.from_numpy(chunk).float() for chunk in some] for some in (inputs, targets))
+    steps = inputs.shape[1] * inputs.shape[2]
+    first = torch.zeros(1, inputs.shape[2], units)
+
+    def loss(number: int) -> torch.Tensor:
+        nonlocal first
+        states, first = network(chunks[number], first)
+        first = first.detach()
+        logits = readout(states)
+        if symbols:
+            return functional.cross_entropy(logits.flatten(0, 1), wanted[number].flatten(), reduction="sum") / steps
+        return functional.binary_cross_entropy_with_logits(logits, wanted[number], reduction="sum") / steps
+
+    return _turn(loss, [*rnn.parameters(), *readout.parameters()], len(inputs))
+
+
+def nade_training(inputs: np.ndarray, targets: np.ndarray, units: int, nade_units: int, ragged: bool) -> Turn:
+    """RNN-NADE, one turn an update for every chunk.
+
+    The dense form has a hidden vector for each key, by a cumulative sum; the ragged one only for each distinct vector
+    of a frame, all frames in one matrix, with what depends on the targets alone prepared beforehand.
+    """
+    keys = inputs.shape[-1]
+    rnn, visible, hidden = nn.RNN(keys, units), nn.Linear(units, keys), nn.Linear(units, nade_units)
+    weights = nn.Parameter(0.1 * torch.randn(keys, nade_units))
+    readout = nn.Parameter(0.1 * torch.randn(nade_units, keys))
+    chunks = [torch.from_numpy(chunk).float() for chunk in inputs]
+    frames = [torch.from_numpy(chunk).float().reshape(-1, keys) for chunk in targets]
+    prepared = [_distinct(frame) for frame in frames]
+    first = torch.zeros(1, inputs.shape[2], units)
+
+    def logits(number: int, states: torch.Tensor) -> torch.Tensor:
+        visible_bias, hidden_bias = visible(states), hidden(states)
+        if ragged:
+            frame_of, before, row_of = prepared[number]
+            distinct = torch.sigmoid(hidden_bias[frame_of] + before @ weights)
+            return visible_bias + (distinct @ readout).gather(0, row_of)
+        on = frames[number][:, :, None] * weights
+        every = torch.sigmoid(torch.cumsum(on, 1) - on + hidden_bias[:, None, :])
+        return visible_bias + (every * readout.T).sum(-1)
+
+    def loss(number: int) -> torch.Tensor:
+        nonlocal first
+        states, first = rnn(chunks[number], first)
+        first = first.detach()
+        found = logits(number, states.reshape(-1, units))
+        wanted = frames[number]
+        return functional.binary_cross_entropy_with_logits(found, wanted, reduction="sum") / len(wanted)
+
+    modules = (rnn, visible, hidden)
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    return _turn(loss, [*parameters, weights, readout], len(inputs))
+
+
+def _distinct(frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Frame of each distinct hidden vector, the keys on before it, and the vector that each key of a frame reads."""
+    notes_before = (torch.cumsum(frames, 1) - frames).long()
+    counts = notes_before[:, -1] + 1
+    starts = torch.cumsum(counts, 0) - counts
+    row_of = starts[:, None] + notes_before
+    frame_of = torch.repeat_interleave(torch.arange(len(frames)), counts)
+    place = torch.arange(int(counts.sum())) - starts[frame_of]
+    before = frames[frame_of] * (notes_before[frame_of] < place[:, None])
+    return frame_of, before, row_of
+
+
+def _turn(loss: Callable[[int], torch.Tensor], parameters: list, chunks: int) -> Turn:
+    optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=True)
+
+    def turn() -> int:
+        for number in range(chunks):
+            optimizer.zero_grad(set_to_none=True)
+            loss(number).backward()
+            nn.utils.clip_grad_norm_(parameters, 15.0)
+            optimizer.step()
+        return chunks
+
+    return turn
+
+
+def gigaflops(size: int = 2048, rounds: int = 5) -> float:
+    """The machine's speed at a large matrix product of float32, the best of some."""
+    left, right = torch.randn(size, size), torch.randn(size, size)
+    best = float("inf")
+    for _ in range(rounds + 1):
+        began = now()
+        left @ right
+        best = min(best, now() - began)
+    return 2e-9 * size**3 / best
