@@ -55,20 +55,30 @@ def test_squares_and_descent_by_rows(path, case):  # noqa: F811
     value, by_hidden, by_weights, by_bias = dense(floats, ranges, scale)
 
     def weighted(hidden):
-        values, squares = factored.log_prob_and_squares(hidden, *floats[1:], *ranges, scale)
-        return jnp.vdot(scale, values), (values, squares)
+        values, of_loss = factored.log_prob_and_gradient(hidden, *floats[1:], *ranges, scale)
+        return jnp.vdot(scale, values), (values, of_loss)
 
-    gradient, (values, squares) = jax.grad(weighted, has_aux=True)(floats[0])
+    gradient, (values, of_loss) = jax.grad(weighted, has_aux=True)(floats[0])
     np.testing.assert_allclose(values, value, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(gradient, by_hidden, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(squares, (by_weights**2).sum() + (by_bias**2).sum(), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(of_loss.squares(), (by_weights**2).sum() + (by_bias**2).sum(), rtol=1e-4, atol=1e-7)
 
     before = np.array(floats[1])
-    of_loss = factored.RangeGradient(floats[0], *ranges, scale, squares)
     weights, bias = of_loss.descend(floats[1:], jnp.float32(0.5))
     np.testing.assert_allclose(weights, before + 0.5 * by_weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(bias, floats[2] + 0.5 * by_bias, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(floats[1], before)  # in place only inside a program
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_descent_without_room_for_every_softmax(native_path, room, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(factored, "STEPS_KEPT", room)
+    floats, ranges, scale = make(24, 300, 16, 9)
+    *_, by_weights, by_bias = dense(floats, ranges, scale)
+    _, of_loss = factored.log_prob_and_gradient(*floats, *ranges, scale)
+    weights, bias = of_loss.descend(floats[1:], jnp.float32(1))
+    np.testing.assert_allclose(weights, floats[1] + by_weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bias, floats[2] + by_bias, rtol=1e-4, atol=1e-5)
 
 
 def test_tangents_transpose_the_gradients(native_path):  # noqa: F811

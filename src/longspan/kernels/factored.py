@@ -1,8 +1,8 @@
 """Log-probability of a row among a contiguous range of rows: the inner softmax of a class-factored output.
 
 The work follows the rows of the ranges that occur, whatever else the matrix holds. `log_prob` is an ordinary
-differentiable function; its gradient with respect to the matrix is as large as the matrix. `log_prob_and_squares`
-and a `RangeGradient` take a step of descent that touches only rows in use: the gradient of a range is a sum of few
+differentiable function; its gradient with respect to the matrix is as large as the matrix. `log_prob_and_gradient`
+gives a `RangeGradient` to take a step of descent that touches only rows in use: the gradient of a range is a sum of few
 outer products, its norm comes from their inner products, and it is added in place without ever being formed.
 """
 
@@ -22,6 +22,11 @@ Bias: TypeAlias = Float[Array, " row"]
 Rows: TypeAlias = Int[Array, " step"]
 Steps: TypeAlias = Float[Array, " step"]
 
+STEPS_KEPT = 64
+"""Steps whose softmax is sure to find room between the two passes of a descent, be their ranges whole matrices."""
+LONGEST_VECTOR = 16
+"""Rows are padded natively to whole vectors, of at most so many floats."""
+
 
 def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows) -> Steps:
     r"""Log-softmax of row `target` among the rows from `start` to before `stop`, for every step.
@@ -36,17 +41,19 @@ def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: 
     return _log_prob(hidden, weights, bias, *ranges)
 
 
-def log_prob_and_squares(
+def log_prob_and_gradient(
     hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
-) -> tuple[Steps, Float[Array, ""]]:
-    """`log_prob` and the squared norm of a `RangeGradient`; differentiable in `hidden` alone."""
+) -> "tuple[Steps, RangeGradient]":
+    """`log_prob`, differentiable in `hidden` alone, and the gradient of `-sum(scale * log_prob)` in the others."""
     weights, bias, scale = jax.lax.stop_gradient((weights, bias, scale))
     target, start, stop = ranges = _whole_numbers(target, start, stop)
     if not library.fits(hidden, weights, bias, scale):
         by_weights, by_bias = _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale)
-        squares = jax.lax.stop_gradient(jnp.sum(by_weights**2) + jnp.sum(by_bias**2))
-        return factored_twin.log_prob(hidden, weights, bias, *ranges), squares
-    return _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
+        squares, kept = jnp.sum(by_weights**2) + jnp.sum(by_bias**2), jnp.zeros(0)
+        value = factored_twin.log_prob(hidden, weights, bias, *ranges)
+    else:
+        value, squares, kept = _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
+    return value, RangeGradient(*jax.lax.stop_gradient((hidden, *ranges, scale, squares, kept)))
 
 
 class RangeGradient(NamedTuple):
@@ -58,7 +65,8 @@ class RangeGradient(NamedTuple):
     stop: Rows
     scale: Steps
     norm_squared: Float[Array, ""]
-    """From `log_prob_and_squares`, which had all its terms at hand."""
+    kept: Float[Array, " number"]
+    """What the softmax came to, so that it need not be found again; as much as had room."""
 
     def squares(self) -> Float[Array, ""]:
         """Its squared norm."""
@@ -71,7 +79,7 @@ class RangeGradient(NamedTuple):
         if not library.fits(self.hidden, weights, bias, scale):
             by_weights, by_bias = _weights_gradient_twin(self.hidden, weights, bias, target, start, stop, scale)
             return weights + by_weights, bias + by_bias
-        operands = (self.hidden, weights, bias, *ranges, scale)
+        operands = (self.hidden, weights, bias, *ranges, scale, self.kept)
         return tuple(library.call("range_descend", (weights, bias), *operands, aliases={1: 0, 2: 1}))
 
 
@@ -111,18 +119,20 @@ def _adjoint(residuals, cotangents):
 
 @jax.custom_jvp
 def _log_prob_and_squares(hidden, weights, bias, target, start, stop, scale):
-    return _gradient_and_squares(hidden, weights, bias, target, start, stop, scale)[::2]
+    value, _, squares, kept = _gradient_and_squares(hidden, weights, bias, target, start, stop, scale)
+    return value, squares, kept
 
 
 @_log_prob_and_squares.defjvp
 def _differentiate_hidden(primals, tangents):
-    value, gradient, squares = _gradient_and_squares(*primals)
-    return (value, squares), ((gradient * tangents[0]).sum(-1), jnp.zeros_like(squares))
+    value, gradient, *others = _gradient_and_squares(*primals)
+    return (value, *others), ((gradient * tangents[0]).sum(-1), *map(jnp.zeros_like, others))
 
 
-def _gradient_and_squares(hidden, *others):
-    shapes = (_a_number_a_step(hidden), hidden, jax.ShapeDtypeStruct((), hidden.dtype))
-    return tuple(library.call("range_squares", shapes, hidden, *others))
+def _gradient_and_squares(hidden, weights, *others):
+    room = min(len(hidden), STEPS_KEPT) * (len(weights) + LONGEST_VECTOR)
+    shapes = (*(jax.ShapeDtypeStruct(shape, hidden.dtype) for shape in (hidden.shape[:1], hidden.shape, (), (room,))),)
+    return tuple(library.call("range_squares", shapes, hidden, weights, *others))
 
 
 def _weights_gradient_twin(hidden, weights, bias, target, start, stop, scale):

@@ -62,9 +62,8 @@ class ClassFactored(OutputByRows):
 
     def loss_by_rows(self, hidden, targets, length, scale):
         flat, ranges = hidden.reshape(-1, hidden.shape[-1]), self._ranges(targets, length)
-        member, squares = factored.log_prob_and_squares(flat, self.weights, self.bias, *ranges, scale.ravel())
-        losses = self._class_loss(hidden, targets, length) - member.reshape(targets.shape)
-        return losses, factored.RangeGradient(flat, *ranges, scale.ravel(), squares)
+        member, rows = factored.log_prob_and_gradient(flat, self.weights, self.bias, *ranges, scale.ravel())
+        return self._class_loss(hidden, targets, length) - member.reshape(targets.shape), rows
 
     @staticmethod
     def tables(output):

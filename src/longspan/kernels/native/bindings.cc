@@ -202,11 +202,12 @@ ffi::Error run_range_gradient(Floats hidden, Floats weights, Floats bias, Indice
 }
 
 ffi::Error run_range_squares(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
-                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares) {
+                             Floats scale, FloatsOut log_prob, FloatsOut gradient, FloatsOut squares, FloatsOut kept) {
   const FlushDenormals guard;
+  const Room room{kept->typed_data(), static_cast<long>(kept->element_count())};
   squares->typed_data()[0] = static_cast<float>(
       range_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), log_prob->typed_data(),
-                     gradient->typed_data()));
+                     gradient->typed_data(), room));
   return ffi::Error::Success();
 }
 
@@ -218,17 +219,23 @@ ffi::Error run_range_tangent(Floats hidden, Floats weights, Floats bias, Indices
   return ffi::Error::Success();
 }
 
-// The gradient alone, or added to weights and bias in place.
-template <bool in_place>
-ffi::Error run_range_add_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
-                                  Indices stop, Floats scale, FloatsOut new_weights, FloatsOut new_bias) {
+ffi::Error run_range_weights_gradient(Floats hidden, Floats weights, Floats bias, Indices target, Indices start,
+                                      Indices stop, Floats scale, FloatsOut by_weights, FloatsOut by_bias) {
   const FlushDenormals guard;
-  if (!in_place) {
-    std::memset(new_weights->typed_data(), 0, new_weights->size_bytes());
-    std::memset(new_bias->typed_data(), 0, new_bias->size_bytes());
-  }
+  std::memset(by_weights->typed_data(), 0, by_weights->size_bytes());
+  std::memset(by_bias->typed_data(), 0, by_bias->size_bytes());
+  range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(), {},
+                     by_weights->typed_data(), by_bias->typed_data());
+  return ffi::Error::Success();
+}
+
+// Weights and bias are overwritten.
+ffi::Error run_range_descend(Floats hidden, Floats weights, Floats bias, Indices target, Indices start, Indices stop,
+                             Floats scale, Floats kept, FloatsOut new_weights, FloatsOut new_bias) {
+  const FlushDenormals guard;
   range_add_gradient(describe(hidden, weights, bias, target, start, stop), scale.typed_data(),
-                     new_weights->typed_data(), new_bias->typed_data());
+                     {kept.typed_data(), static_cast<long>(kept.element_count())}, new_weights->typed_data(),
+                     new_bias->typed_data());
   return ffi::Error::Success();
 }
 
@@ -307,8 +314,8 @@ LONGSPAN_OPERATION(longspan_range_log_prob, run_range_log_prob);
 LONGSPAN_OPERATION(longspan_range_gradient, run_range_gradient);
 LONGSPAN_OPERATION(longspan_range_squares, run_range_squares);
 LONGSPAN_OPERATION(longspan_range_tangent, run_range_tangent);
-LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_add_gradient<false>);
-LONGSPAN_OPERATION(longspan_range_descend, run_range_add_gradient<true>);
+LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_weights_gradient);
+LONGSPAN_OPERATION(longspan_range_descend, run_range_descend);
 LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
 LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
 

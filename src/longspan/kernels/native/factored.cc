@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "gemm.h"
@@ -24,6 +25,11 @@ class Group {
       : r_(r), members_(members), first_(r.start[members[0]]), rows_(r.stop[members[0]] - first_),
         row_(round_up(rows_, kWidth)), values_(scratch.take(size() * row_)) {}
 
+  // Floats that the values of such a group take.
+  static long extent(const Ranges& r, const std::vector<int32_t>& members) {
+    return members.size() * round_up(r.stop[members[0]] - r.start[members[0]], kWidth);
+  }
+
   long size() const { return members_.size(); }
   long rows() const { return rows_; }
   long first() const { return first_; }
@@ -32,53 +38,45 @@ class Group {
   const float* weights(long row) const { return r_.weights + (first_ + row) * r_.units; }
   float* values(long s) const { return values_ + s * row_; }
 
-  // The logits of all steps, in place of `values`.
+  // The logits of all steps, in place of `values`, without the bias.
   void find_logits() {
-    for (long near = 0; near < rows_; near += kRowsNearby) {
-      const long end = std::min(near + kRowsNearby, rows_);
-      for (long s = 0; s + 1 < size(); s += 2) {
-        for (long i = near; i < end; i += kRows) dots<2>(i, s);
-      }
-      if (size() % 2) {
-        for (long i = near; i < end; i += kWidth) dots<1>(i, size() - 1);
-      }
-    }
+    for_each_nearby([&](Range rows) { find_logits(rows); });
   }
 
-  // From logits to their gradient of log p, which is [row = target] - p; returns log p.
-  float find_gradient(long s) {
-    float* value = values(s);
-    const long target = r_.target[members_[s]] - first_;
-    const bool hit = target >= 0 && target < rows_;
-    Vector largest = broadcast(-INFINITY);
-    for_each_vector(rows_, [&](long i, auto load, auto store) {
-      const Vector logit = load(value + i) + load(r_.bias + first_ + i);
-      store(value + i, logit);
-      const Vector real = rows_ - i >= kWidth ? logit : first_lanes_of(logit, rows_ - i, -INFINITY);
-      largest = real > largest ? real : largest;
+  // `values` become the gradient of log p with respect to the logits, [row = target] - p, in one pass over the rows:
+  // terms are relative to the highest logit so far and what was summed before shrinks when a higher one comes. With
+  // `weighed`, its row of each step becomes the sum over rows of value times weights, while the rows are near.
+  void find_gradient(float* log_prob, float* weighed) {
+    std::vector<Sum> sums(size());
+    std::vector<float> highest_then;  // nearby rows after nearby rows, all steps of each
+    for_each_nearby([&](Range rows) {
+      find_logits(rows);
+      for (long s = 0; s < size(); ++s) {
+        const float shrink = exponentiate(rows, s, sums[s]);
+        if (weighed && shrink != 1.0f) scale_by(shrink, weighed + members_[s] * r_.units, r_.units);
+        highest_then.push_back(sums[s].highest);
+      }
+      if (weighed) weigh(rows, weighed);
     });
-    float highest = largest[0];
-    for (int i = 1; i < kWidth; ++i) highest = std::max(highest, largest[i]);
-    const float picked = hit ? value[target] : 0.0f;
-    Vector total{};
-    for_each_vector(rows_, [&](long i, auto load, auto store) {
-      const Vector term = decay(load(value + i) - highest);
-      total += rows_ - i >= kWidth ? term : first_lanes_of(term, rows_ - i);
-      store(value + i, term);
-    });
-    const float normalizer = sum(total), scale = -1.0f / normalizer;
-    for_each_vector(rows_, [&](long i, auto load, auto store) { store(value + i, scale * load(value + i)); });
-    if (hit) value[target] += 1.0f;
-    return picked - (highest + std::log(normalizer));
-  }
-
-  // result[s] += sum over rows of value[s, row] weights[row], beginning with the rows that were read last.
-  void weigh_rows(float* result) {
-    for (long end = rows_; end > 0; end -= kRowsNearby) {
-      const Range rows{std::max(0l, end - kRowsNearby), end};
-      long s = 0;
-      for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(rows, s, result);
-      for (; s < size(); ++s) weigh_rows<1>(rows, s, result);
+    for (long s = 0; s < size(); ++s) {
+      const Sum& sum = sums[s];
+      const float factor = -1.0f / sum.total;
+      long number = s;
+      for_each_nearby([&](Range rows) {
+        scale_by(factor * std::exp(highest_then[number] - sum.highest), values(s) + rows.begin, rows.size());
+        number += size();
+      });
+      const long target = r_.target[members_[s]] - first_;
+      const bool hit = target >= 0 && target < rows_;
+      if (hit) values(s)[target] += 1.0f;
+      if (weighed) {
+        float* result = weighed + members_[s] * r_.units;
+        for_each_vector(r_.units, [&](long j, auto load, auto store) {
+          const Vector own = hit ? load(weights(target) + j) : Vector{};
+          store(result + j, own + factor * load(result + j));
+        });
+      }
+      if (log_prob) log_prob[members_[s]] = (hit ? sum.picked : 0.0f) - (sum.highest + std::log(sum.total));
     }
   }
 
@@ -98,6 +96,10 @@ class Group {
     for (; i < rows_; ++i) add_outer_rows<1>(i, weights);
   }
 
+  // The values of all steps, to keep them for later and to take them up again.
+  void save(float* room) const { std::memcpy(room, values_, size() * row_ * sizeof(float)); }
+  void restore(const float* room) { std::memcpy(values_, room, size() * row_ * sizeof(float)); }
+
   // The squared norm of what add_outer would add.
   double squares(const float* scale) {
     double total = 0.0;
@@ -116,6 +118,61 @@ class Group {
   }
 
  private:
+  // The normaliser of a step as far as rows were seen: e^highest * total.
+  struct Sum {
+    float highest = -INFINITY, total = 0.0f, picked = 0.0f;
+  };
+
+  template <class Body>
+  void for_each_nearby(Body body) const {
+    for (long i = 0; i < rows_; i += kRowsNearby) body(Range{i, std::min(i + kRowsNearby, rows_)});
+  }
+
+  void find_logits(Range rows) {
+    for (long s = 0; s + 1 < size(); s += 2) {
+      for (long i = rows.begin; i < rows.end; i += kRows) dots<2>(i, s);
+    }
+    if (size() % 2) {
+      for (long i = rows.begin; i < rows.end; i += kWidth) dots<1>(i, size() - 1);
+    }
+  }
+
+  // From logits to terms of the sum; returns by how much the earlier ones shrink.
+  float exponentiate(Range rows, long s, Sum& sum) {
+    float *value = values(s) + rows.begin, before = sum.highest;
+    const float* bias = r_.bias + first_ + rows.begin;
+    Vector largest = broadcast(before);
+    for_each_vector(rows.size(), [&](long i, auto load, auto store) {
+      const Vector logit = load(value + i) + load(bias + i);
+      store(value + i, logit);
+      const Vector real = rows.size() - i >= kWidth ? logit : first_lanes_of(logit, rows.size() - i, before);
+      largest = real > largest ? real : largest;
+    });
+    for (int i = 0; i < kWidth; ++i) sum.highest = std::max(sum.highest, largest[i]);
+    const long target = r_.target[members_[s]] - first_ - rows.begin;
+    if (target >= 0 && target < rows.size()) sum.picked = value[target];
+    Vector total{};
+    for_each_vector(rows.size(), [&](long i, auto load, auto store) {
+      const Vector term = decay(load(value + i) - sum.highest);
+      total += rows.size() - i >= kWidth ? term : first_lanes_of(term, rows.size() - i);
+      store(value + i, term);
+    });
+    const float shrink = before == sum.highest ? 1.0f : std::exp(before - sum.highest);
+    sum.total = shrink * sum.total + longspan::sum(total);
+    return shrink;
+  }
+
+  // result[s] += sum over some rows of value[s, row] weights[row].
+  void weigh(Range rows, float* result) {
+    long s = 0;
+    for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(rows, s, result);
+    for (; s < size(); ++s) weigh_rows<1>(rows, s, result);
+  }
+
+  static void scale_by(float factor, float* values, long count) {
+    for_each_vector(count, [&](long i, auto load, auto store) { store(values + i, factor * load(values + i)); });
+  }
+
   template <int steps>
   void dots(long i, long s) {
     constexpr int rows = steps == 2 ? kRows : kWidth;
@@ -238,38 +295,48 @@ void for_each_group(const Ranges& r, const std::vector<std::vector<int32_t>>& gr
   in_parallel(groups.size(), [&](long g) {
     Scratch scratch;
     Group group(scratch, r, groups[g]);
-    group.find_logits();
     body(group, g);
   });
+}
+
+// Where the values of each group are kept in a room for so many floats; -1 for those that find no place.
+std::vector<long> places_of(const Ranges& r, const std::vector<std::vector<int32_t>>& groups, long capacity) {
+  std::vector<long> places;
+  long used = 0;
+  for (const auto& members : groups) {
+    const long extent = Group::extent(r, members);
+    places.push_back(used + extent <= capacity ? used : -1);
+    if (places.back() >= 0) used += extent;
+  }
+  return places;
 }
 
 }  // namespace
 
 void range_log_prob(const Ranges& r, float* log_prob) {
   std::memset(log_prob, 0, r.steps * sizeof(float));
-  for_each_group(r, groups_of(r), [&](Group& group, long) {
-    for (long s = 0; s < group.size(); ++s) log_prob[group.member(s)] = group.find_gradient(s);
-  });
+  for_each_group(r, groups_of(r), [&](Group& group, long) { group.find_gradient(log_prob, nullptr); });
 }
 
-double range_gradient(const Ranges& r, const float* scale, float* log_prob, float* hidden_gradient) {
+double range_gradient(const Ranges& r, const float* scale, float* log_prob, float* hidden_gradient, Room room) {
   std::memset(log_prob, 0, r.steps * sizeof(float));
   std::memset(hidden_gradient, 0, r.steps * r.units * sizeof(float));
   const auto groups = groups_of(r);
+  const auto places = places_of(r, groups, room.size);
   std::vector<double> squares(groups.size());
   for_each_group(r, groups, [&](Group& group, long g) {
-    for (long s = 0; s < group.size(); ++s) log_prob[group.member(s)] = group.find_gradient(s);
-    group.weigh_rows(hidden_gradient);
+    group.find_gradient(log_prob, hidden_gradient);
+    if (places[g] >= 0) group.save(room.data + places[g]);
     if (scale) squares[g] = group.squares(scale);
   });
-  double total = 0.0;
-  for (const double some : squares) total += some;
-  return total;
+  return std::accumulate(squares.begin(), squares.end(), 0.0);
 }
 
-void range_add_gradient(const Ranges& r, const float* scale, float* weights, float* bias) {
-  for_each_group(r, groups_of(r), [&](Group& group, long) {
-    for (long s = 0; s < group.size(); ++s) group.find_gradient(s);
+void range_add_gradient(const Ranges& r, const float* scale, Room kept, float* weights, float* bias) {
+  const auto groups = groups_of(r);
+  const auto places = places_of(r, groups, kept.size);
+  for_each_group(r, groups, [&](Group& group, long g) {
+    places[g] >= 0 ? group.restore(kept.data + places[g]) : group.find_gradient(nullptr, nullptr);
     group.add_outer(scale, weights + group.first() * r.units, bias + group.first());
   });
 }
@@ -283,8 +350,8 @@ void range_tangent(const Ranges& r, const float* weights, const float* bias, flo
     Scratch scratch;
     Group change(scratch, moved, groups[g]);
     change.find_logits();
+    group.find_gradient(nullptr, nullptr);
     for (long s = 0; s < group.size(); ++s) {
-      group.find_gradient(s);
       Vector total{};
       for_each_vector(group.rows(), [&](long i, auto load, auto) {
         total += load(group.values(s) + i) * (load(change.values(s) + i) + load(bias + group.first() + i));

@@ -81,12 +81,18 @@ struct Ranges {
   const int32_t *target, *start, *stop;  // [steps]
 };
 
+// Memory for what one kernel finds and a later one needs again; it may be too small, or none.
+struct Room {
+  float* data = nullptr;
+  long size = 0;
+};
+
 // log_prob of the target; its gradient with respect to each step's hidden vector; and, where `scale_or_null` gives
 // weights of the steps, the squared norm of the gradient of their weighted sum with respect to weights and bias.
 void range_log_prob(const Ranges&, float* log_prob);
-double range_gradient(const Ranges&, const float* scale_or_null, float* log_prob, float* hidden_gradient);
-// Adds that gradient to `weights` and `bias`, which may be those of the ranges.
-void range_add_gradient(const Ranges&, const float* scale, float* weights, float* bias);
+double range_gradient(const Ranges&, const float* scale_or_null, float* log_prob, float* hidden_gradient, Room = {});
+// Adds that gradient to `weights` and `bias`, which may be those of the ranges; `kept` is the room range_gradient had.
+void range_add_gradient(const Ranges&, const float* scale, Room kept, float* weights, float* bias);
 void range_tangent(const Ranges&, const float* weights_tangent, const float* bias_tangent, float* log_prob);
 
 // A gradient of a matrix of which few rows were read: row index[s] has the part rows[s].

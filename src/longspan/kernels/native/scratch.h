@@ -9,6 +9,12 @@
 
 namespace longspan {
 
+// The least memory asked for at once. Set to little from outside, each taking has its own block, whose bounds a
+// sanitizer can watch.
+#if !defined(LONGSPAN_SCRATCH_BLOCK)
+#define LONGSPAN_SCRATCH_BLOCK (1u << 20)
+#endif
+
 class Scratch {
  public:
   Scratch() : arena_(local_arena()), block_(arena_.block), used_(arena_.used) {}
@@ -40,7 +46,7 @@ class Scratch {
         used = 0;
       }
       if (block == blocks.size()) {
-        const std::size_t size = bytes > (1u << 20) ? bytes : (1u << 20);
+        const std::size_t size = bytes > LONGSPAN_SCRATCH_BLOCK ? bytes : LONGSPAN_SCRATCH_BLOCK;
         void* memory = std::aligned_alloc(64, size);
         if (!memory) throw std::bad_alloc();
         blocks.push_back({static_cast<char*>(memory), size});
