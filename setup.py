@@ -4,11 +4,13 @@ Every library is optional. Without a compiler, or without the headers that jaxli
 all the same and computes with XLA.
 """
 
+import copy
 import platform
 from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 NATIVE = Path("src/longspan/kernels/native")
 FLAGS = ["-std=c++17", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"]
@@ -17,6 +19,19 @@ if platform.machine().lower() in {"x86_64", "amd64"}:
     avx2 = ["-mavx2", "-mfma"]
     avx512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
     INSTRUCTION_SETS |= {"avx2": avx2, "avx512": avx2 + avx512}
+
+
+class BuildNative(build_ext):
+    """Builds the libraries side by side; each keeps its objects apart, since all have the same sources."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or True
+
+    def build_extension(self, ext):
+        alone = copy.copy(self)
+        alone.build_temp = str(Path(self.build_temp) / ext.name.rpartition(".")[2])
+        build_ext.build_extension(alone, ext)
 
 
 def native_libraries() -> list[Extension]:
@@ -40,4 +55,8 @@ def native_libraries() -> list[Extension]:
     ]
 
 
-setup(ext_modules=native_libraries(), options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(
+    ext_modules=native_libraries(),
+    cmdclass={"build_ext": BuildNative},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,22 +1,11 @@
 """Seconds per Gauss-Newton product: beside one gradient, and beside the same product by `jax.jvp` and `jax.vjp`.
 
-    python benchmarks/gauss_newton.py [results/benchmarks/gauss_newton.json]
-
-The network is the paper's on music: tanh units, 88 independent keys, chunks of 100 frames side by side, one thread.
-Ours is the product that conjugate gradient makes, on a network linearised once; the naive one is what one writes for
-any JAX network, through `lax.scan`. The medians are over rounds in which every function has its turn.
+The network is the paper's on music: tanh units, 88 independent keys, chunks of 100 frames side by side. Ours is the
+product that conjugate gradient makes, on a network linearised once; the naive one is what one writes for any JAX
+network, through `lax.scan`.
 """
 
-import os
-
-os.environ.setdefault("NPROC", "1")  # one thread for all: the comparison is about work, not about cores
-
-import json
-import sys
-import time
 from functools import partial
-from pathlib import Path
-from statistics import median
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +19,8 @@ from longspan.models.sequence import build
 from longspan.optim.gauss_newton import linearise, objective, without_structure
 from longspan.training.second_order import loss, network
 from longspan.training.sequence_batch import Sequences
+
+from .contest import Turn, seconds_per_update
 
 KEYS, NOTES, STEPS, UNITS, SEQUENCES, ROUNDS = 88, 4, 100, 200, 32, 41
 
@@ -78,17 +69,14 @@ def naive_product(params, batch, vector):
     return pull(curved)[0]
 
 
-def interleaved_medians(functions, rounds=ROUNDS) -> dict[str, float]:
-    """Median seconds of every function, each called once a round, after one call that compiles."""
-    spent: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
+def once(function) -> Turn:
+    """A turn of one call."""
+
+    def turn() -> int:
         jax.block_until_ready(function())
-    for _ in range(rounds):
-        for name, function in functions.items():
-            began = time.perf_counter()
-            jax.block_until_ready(function())
-            spent[name].append(time.perf_counter() - began)
-    return {name: median(values) for name, values in spent.items()}
+        return 1
+
+    return turn
 
 
 def measure() -> dict:
@@ -104,44 +92,29 @@ def measure() -> dict:
     curvature = jax.jit(partial(linearise, plain, bare_loss))(params, batch)
     damped = jax.jit(partial(linearise, network, bare_loss))(params, batch)
     product = jax.jit(lambda curvature, vector: curvature(vector, 0.5))
-    seconds = interleaved_medians(
-        {
-            "gradient": lambda: gradient(params, batch),
-            "product": lambda: product(curvature, vector),
-            "product_with_structural_damping": lambda: product(damped, vector),
-            "naive_gradient": lambda: naive_gradient(params, batch),
-            "naive_product": lambda: naive_product(params, batch, vector),
-        }
-    )
+    calls = {
+        "gradient": lambda: gradient(params, batch),
+        "product": lambda: product(curvature, vector),
+        "product with structural damping": lambda: product(damped, vector),
+        "naive gradient": lambda: naive_gradient(params, batch),
+        "naive product": lambda: naive_product(params, batch, vector),
+    }
+    seconds = seconds_per_update({name: once(call) for name, call in calls.items()}, ROUNDS)
     ours, theirs = product(curvature, vector), naive_product(params, batch, vector)
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
     return {
-        "setting": {
-            "units": UNITS,
-            "steps": STEPS,
-            "sequences": SEQUENCES,
-            "keys": KEYS,
-            "rounds": ROUNDS,
-            "kernels": kernels.active(),
-            "jax": jax.__version__,
-        },
+        "shape": {"units": UNITS, "steps": STEPS, "sequences": SEQUENCES, "keys": KEYS},
+        "kernels": kernels.active(),
         "seconds": seconds,
         "product_over_gradient": seconds["product"] / seconds["gradient"],
-        "damped_product_over_gradient": seconds["product_with_structural_damping"] / seconds["gradient"],
-        "naive_over_ours": seconds["naive_product"] / seconds["product"],
+        "damped_product_over_gradient": seconds["product with structural damping"] / seconds["gradient"],
+        "naive_over_ours": seconds["naive product"] / seconds["product"],
         "largest_difference": max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in pairs),
     }
 
 
-def main() -> None:
-    figures = measure()
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if len(sys.argv) > 1:
-        path = Path(sys.argv[1])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def table(figures: dict) -> list[list[str]]:
+    """Milliseconds of each, and how many gradients of ours that is."""
+    seconds = figures["seconds"]
+    rows = [[name, f"{1e3 * value:.2f}", f"{value / seconds['gradient']:.2f}"] for name, value in seconds.items()]
+    return [["what", "ms", "gradients"], *rows]

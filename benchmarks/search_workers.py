@@ -1,6 +1,6 @@
 """How much faster a search is with K workers than with one: whole studies, interleaved, on the same slots.
 
-    python benchmarks/search_workers.py --workers 2 --data jsb --rounds 3
+    python benchmarks/search_workers.py --workers 2 --data jsb --rounds 3 > results/benchmarks/search_workers.json
 
 Every round runs the same slots twice, by one worker and by K, in alternating order, so that whatever else the machine
 does falls on both. Two ratios are given: of the wall-clock time of the whole command (with starting Python, compiling
@@ -61,6 +61,10 @@ def main() -> None:
     report = {
         "workers": arguments.workers,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "recipe": arguments.recipe,
+        "data": arguments.data,
+        "slots": arguments.slots,
+        "epochs": arguments.epochs,
         "load": os.getloadavg()[0],
         "rounds": measured,
         "ratios": ratios,

@@ -10,7 +10,16 @@ from report_folders import results_folder, run_folder, study_folder
 from longspan import cli
 from longspan.errors import InputError
 from longspan.models.parameters import to_named
-from longspan.reporting.charts import Rule, results_charts, run_charts, study_charts, trials_charts
+from longspan.reporting.charts import (
+    Chart,
+    Rule,
+    Series,
+    framed,
+    results_charts,
+    run_charts,
+    study_charts,
+    trials_charts,
+)
 from longspan.reporting.page import render_report
 from longspan.reporting.report import read_report
 from longspan.reporting.samples import Note, TextSample, draw_samples
@@ -112,15 +121,18 @@ def test_results_are_pairs_and_trials(tmp_path):
     assert (chart.title, chart.x_log, len(chart.series[0].points)) == ("learning rate", True, 8)
 
 
-def test_one_epoch_gone_astray_does_not_flatten_the_others(tmp_path):
-    def chart_of(name, scores):
-        return run_charts(read_report(run_folder(tmp_path / name, scores).path))[0]
+def test_one_exploded_epoch_does_not_flatten_the_others():
+    def chart(values, **options):
+        return framed(Chart("", "", "", [Series("", list(enumerate(values, 1)), "first")], **options))
 
-    steady = [-9.0, -8.5, -8.2, -8.0, -7.9, -7.8, -7.8, -7.7]
-    assert chart_of("steady", steady).y_floor is None
-    astray = chart_of("astray", [*steady, -1e17])
-    assert -20 < astray.y_floor < -9
-    assert astray.series[-1].points[-1][1] == -1e17
+    calm = [-9.0 + 0.1 * epoch for epoch in range(20)]
+    assert chart(calm).y_range is None
+    assert chart([*calm[:5], -1e14]).beyond == 1
+    exploded = chart([*calm, -1e14])
+    assert (exploded.beyond, exploded.y_range) == (1, (min(calm), max(calm)))
+    norms = chart([1.0 + 0.1 * epoch for epoch in range(20)] + [1e15], y_log=True, rules=[Rule("y", 0.01, "clip")])
+    assert norms.beyond == 1
+    assert norms.y_range == (0.01, pytest.approx(2.9))  # the clip line is always seen
 
 
 def test_axes_are_logarithmic_where_values_span_decades():

@@ -54,15 +54,22 @@ def test_the_tables_have_all_cells():
 def test_empty_cells_come_first_the_small_data_sets_before_the_large():
     good = make_result(JSB, -8.0)
     other = Cell("table1", "sgd+cl", "jsb")
-    assert next_task([known(MUSEDATA), known(JSB, good), known(other)], PLAN) == Task(other, "search", 4)
-    assert next_task([known(MUSEDATA), known(JSB, good)], PLAN) == Task(MUSEDATA, "search", 4)
+    assert next_task([known(MUSEDATA), known(JSB, good), known(other)], PLAN) == Task(other, "search", 1)
+    assert next_task([known(MUSEDATA), known(JSB, good)], PLAN) == Task(MUSEDATA, "search", 1)
+
+
+def test_then_every_cell_gets_its_trials_the_furthest_behind_first():
+    once, far = make_result(JSB, -8.0, slots=1), make_result(MUSEDATA, -9.0, slots=1)
+    assert next_task([known(JSB, once), known(MUSEDATA, far)], PLAN) == Task(MUSEDATA, "search", 4)
+    full = make_result(MUSEDATA, -9.0)
+    assert next_task([known(JSB, once), known(MUSEDATA, full)], PLAN) == Task(JSB, "search", 4)
+    assert next_task([Known(JSB, once, slots=0)], PLAN) == Task(JSB, "search", 3)  # the one was by another recipe
 
 
 def test_cells_that_take_long_get_fewer_slots():
-    slow = [Cell("table1", row, "jsb") for row in ("hf", "nade:hf", "rbm:sgd+c")] + [CHARACTERS]
-    assert [next_task([known(cell)], PLAN).slots for cell in slow] == [1, 1, 1, 1]
-    behind_once = make_result(slow[0], -9.0, slots=1)
-    assert next_task([known(slow[0], behind_once)], PLAN) == Task(slow[0], "refine", 2)
+    for cell in [Cell("table1", row, "jsb") for row in ("hf", "nade:hf", "rbm:sgd+c")] + [CHARACTERS]:
+        behind_once = make_result(cell, 9.0 if cell == CHARACTERS else -9.0, slots=1)
+        assert next_task([known(cell, behind_once)], PLAN) == Task(cell, "refine", 2)
 
 
 def test_then_settled_cells_get_their_seeds_and_cells_behind_get_trials():

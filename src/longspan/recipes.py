@@ -30,7 +30,7 @@ LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 
 # Few large updates learn the history before they learn what belongs together in a frame, and then by heart; so frames
 # come first, by descent with these rates.
-FRAMES_FIRST = {"pretrain_frames": 20, "learning_rate": 0.1, "momentum": 0.9, "clip": 2.0}
+FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "clip": 1.0}
 
 OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 30, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
 
@@ -70,11 +70,11 @@ USUAL: dict[TargetKind, str] = {
 """The recipe where none is named: what does best on such data for the time it takes."""
 
 SMALL_MUSIC = {
-    "hidden_size": 100,
+    "hidden_size": 150,
     "nade_size": 100,
-    "learning_rate": 0.31,
+    "learning_rate": 0.2,
     "clip": 0.5,
-    "l1": 0.04,
+    "l1": 0.047,
     "recurrent_scale": 1.0,
     "input_scale": 0.03,
     "output_scale": 0.03,
@@ -95,9 +95,25 @@ TUNED: dict[tuple[str, str], dict] = {
         "output_scale": 0.03,
         "patience": 5,
     },
+    ("hf", "jsb"): {
+        "hidden_size": 150,
+        "input_scale": 0.5,
+        "structural_damping": 0.03,
+        "minimal_damping": 0.02,
+        "cg_iterations": 60,
+        "patience": 4,
+    },
     ("nade:sgd+crm", "jsb"): SMALL_MUSIC,
     ("nade:sgd+crm", "bach"): SMALL_MUSIC,
-    ("nade:hf", "jsb"): {"hidden_size": 150, "cg_iterations": 40, "minimal_damping": 0.02, "patience": 4},
+    ("nade:hf", "jsb"): {
+        "hidden_size": 150,
+        "pretrain_frames": 20,
+        "learning_rate": 0.1,
+        "clip": 2.0,
+        "minimal_damping": 0.02,
+        "cg_iterations": 40,
+        "patience": 4,
+    },
 }
 
 

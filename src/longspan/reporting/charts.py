@@ -1,4 +1,6 @@
-"""Charts as plain values: what is drawn, before anything is. `page/charts.js` draws them."""
+"""Charts as plain values: what is drawn, before anything is. `assets/charts.js` draws them."""
+
+import math
 
 import msgspec
 
@@ -9,8 +11,8 @@ from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 
 SCORE = "log-likelihood, nats"
 SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
-STRAY = 6
-"""A score so many times the spread of the middle half below that half has gone astray."""
+TAIL, FAR = 0.1, 10.0
+"""Values further from the middle 80 % than ten times its width are outliers."""
 TONES = ("first", "second", "third", "fourth")
 
 
@@ -46,9 +48,31 @@ class Chart(msgspec.Struct, frozen=True):
     y_log: bool = False
     x_names: list[str] = []
     """Names of the places 0, 1, ... where the horizontal axis has no numbers."""
+    y_range: tuple[float, float] | None = None
+    """What the frame shows, if not everything: one exploded update must not flatten all the rest."""
     small: bool = False
-    y_floor: float | None = None
-    """What lies below is drawn at this height, so that one epoch gone astray does not flatten all others."""
+
+    @property
+    def beyond(self) -> int:
+        """How many points lie outside the frame."""
+        if self.y_range is None:
+            return 0
+        low, high = self.y_range
+        return sum(not low <= y <= high for series in self.series for _, y in series.points)
+
+
+def framed(chart: Chart) -> Chart:
+    """A chart whose frame leaves out values far from the bulk, if it has such."""
+    values = sorted(y for series in chart.series for _, y in series.points)
+    warped = [math.log10(value) for value in values] if chart.y_log else values
+    tail = max(math.floor(TAIL * len(warped)), int(len(warped) > 5))
+    low, high = warped[tail], warped[-1 - tail]
+    reach = FAR * (high - low)
+    near = [value for value, at in zip(values, warped, strict=True) if low - reach <= at <= high + reach]
+    if len(near) == len(values):
+        return chart
+    bounds, marks = (near[0], near[-1]), [rule.at for rule in chart.rules if rule.axis == "y"]
+    return msgspec.structs.replace(chart, y_range=(min(*bounds, *marks), max(*bounds, *marks)))
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -90,7 +114,7 @@ def run_charts(run: RunReport) -> list[Chart]:
     if len({rate for _, rate in rates}) > 1:
         log = spans_decades([rate for _, rate in rates])
         charts.append(Chart("Learning rate", "epoch", "rate", [Series("learning rate", rates, "fourth")], y_log=log))
-    return charts
+    return [framed(chart) for chart in charts]
 
 
 def study_charts(study: StudyReport) -> list[Chart]:
@@ -104,8 +128,8 @@ def study_charts(study: StudyReport) -> list[Chart]:
         )
         for trial in trials
     ]
-    charts = [Chart("Validation of all trials", "epoch", SCORE, curves, y_floor=_floor(curves))] if curves else []
-    return charts + [_scatter(scatter, study.winner) for scatter in study.scatters]
+    charts = [Chart("Validation of all trials", "epoch", SCORE, curves)] if curves else []
+    return [framed(chart) for chart in (*charts, *(_scatter(scatter, study.winner) for scatter in study.scatters))]
 
 
 def results_charts(values: ResultsValues) -> list[PairChart]:
@@ -131,23 +155,14 @@ def trials_charts(trials: list[TrialPoint]) -> list[Chart]:
         if len(set(values)) > 1:
             title, log = setting.replace("_", " "), spans_decades(values)
             charts.append(Chart(title, title, "below the cell's best, nats", series, x_log=log, small=True))
-    return charts
+    return [framed(chart) for chart in charts]
 
 
 def _learning_curves(run: RunReport) -> Chart:
     valid = Series("validation", [(float(each.epoch), each.valid) for each in run.epochs], "second")
     train = Series("training", _points(run.epochs, "train"), "first")
     rules = [] if run.best_epoch is None else [Rule("x", run.best_epoch, f"best, epoch {run.best_epoch}")]
-    curves = [series for series in (train, valid) if series.points]
-    return Chart("Learning curves", "epoch", SCORE, curves, rules, y_floor=_floor(curves))
-
-
-def _floor(curves: list[Series]) -> float | None:
-    """Far below where most scores lie, None if no score is lower."""
-    scores = sorted(score for curve in curves for _, score in curve.points)
-    low, high = scores[len(scores) // 4], scores[3 * len(scores) // 4]
-    floor = low - STRAY * (high - low)
-    return floor if scores[0] < floor else None
+    return Chart("Learning curves", "epoch", SCORE, [series for series in (train, valid) if series.points], rules)
 
 
 def _points(epochs: list[EpochValue], name: str) -> list[tuple[float, float]]:

@@ -5,6 +5,8 @@ from html import escape
 
 import msgspec
 
+from longspan.reporting.charts import Chart, PairChart
+
 PLAY = '<svg viewBox="0 0 12 12" aria-hidden="true"><path d="M1 0l11 6l-11 6z"/></svg>'
 
 
@@ -28,11 +30,21 @@ def grid(figures: Sequence[str], kind: str = "") -> str:
     return f'<div class="grid {kind}">{"".join(figures)}</div>' if figures else ""
 
 
-def drawn(kind: str, title: str, values: msgspec.Struct, wide: bool = False) -> str:
-    """A figure that the script draws from the values inside it."""
-    classes = f"{kind} wide" if wide else kind
+def chart_figure(chart: Chart) -> str:
+    """A chart, which the script draws from the values inside it."""
+    beyond = f"{chart.beyond} far out of the frame" if chart.beyond else ""
+    return _figure("chart", chart.title, chart, beyond)
+
+
+def pairs_figure(chart: PairChart) -> str:
+    """Ours beside the paper's, drawn likewise."""
+    return _figure("pairs", chart.title, chart)
+
+
+def _figure(kind: str, title: str, values: Chart | PairChart, note: str = "") -> str:
+    small = f" <small>{escape(note)}</small>" if note else ""
     return (
-        f'<figure class="{classes}"><figcaption>{escape(title)}</figcaption>'
+        f'<figure class="{kind}"><figcaption>{escape(title)}{small}</figcaption>'
         f'<div class="plot"></div>{embedded(values)}</figure>'
     )
 

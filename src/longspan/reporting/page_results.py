@@ -22,8 +22,8 @@ VERDICTS = {"supported": "good", "not supported": "bad", "undecided": ""}
 
 def results_content(values: ResultsValues) -> str:
     """All of the tables but their heading."""
-    pairs = [markup.drawn("pairs", chart.title, chart) for chart in results_charts(values)]
-    scatters = [markup.drawn("chart", chart.title, chart) for chart in trials_charts(values.trials)]
+    pairs = [markup.pairs_figure(chart) for chart in results_charts(values)]
+    scatters = [markup.chart_figure(chart) for chart in trials_charts(values.trials)]
     parts = [
         f"<p>{INTRODUCTION}</p>",
         markup.tiles(_tiles(values)),

@@ -22,7 +22,7 @@ def run_content(run: RunReport, tempo: float) -> str:
     """All of a run but its heading."""
     state = markup.badge(run.status, STATUS_KINDS.get(run.status, ""))
     said = f"{state} {escape(run.reason)}" if run.reason else state
-    figures = [markup.drawn("chart", chart.title, chart) for chart in run_charts(run)]
+    figures = [markup.chart_figure(chart) for chart in run_charts(run)]
     return "".join(
         [
             f"<p>{said}</p>",

@@ -11,8 +11,8 @@ from longspan.reporting.study_report import StudyReport, TrialValue
 def study_content(study: StudyReport, tempo: float) -> str:
     """All of a study but its heading, its winner below it."""
     charts = study_charts(study)
-    curves = [markup.drawn("chart", chart.title, chart, wide=True) for chart in charts if not chart.small]
-    scatters = [markup.drawn("chart", chart.title, chart) for chart in charts if chart.small]
+    curves = [markup.chart_figure(chart) for chart in charts if not chart.small]
+    scatters = [markup.chart_figure(chart) for chart in charts if chart.small]
     parts = [
         markup.tiles(_tiles(study)),
         markup.grid(curves),

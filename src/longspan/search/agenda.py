@@ -1,8 +1,9 @@
 """What to compute next for the paper's tables: a pure function of what is known, so that time goes where it helps most.
 
-Cells without a result come first, those on small data sets before the others. Then cells that need no more trials
-get their repetitions with other seeds. What time is left goes to the cell that is furthest behind the paper, again
-and again: it is searched around its winner so far.
+Cells without a result come first, those on small data sets before the others: each is run once, as its recipe stands.
+Then all get the trials of a search, the cells furthest behind the paper first, and cells that need no more get their
+repetitions with other seeds. What time is left goes to the cell that is furthest behind, again and again: it is
+searched around its winner so far.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Plan:
     """How much a cell gets."""
 
     trials: int = 4
-    """Slots of a cell at first, and again each time it turns out to be furthest behind the paper."""
+    """Slots every cell gets, and one that is behind the paper again and again."""
     slow_trials: int = 1
     """The same for cells whose trials take long: Hessian-free, RBM, text by characters."""
     most_trials: int = 24
@@ -51,7 +52,11 @@ def next_task(known: list[Known], plan: Plan) -> Task | None:
     empty = [state for state in known if state.result is None]
     if empty:
         first = min(empty, key=lambda state: QUICK_FIRST.index(state.cell.data))
-        return Task(first.cell, "search", max(_share(first.cell, plan), first.slots))
+        return Task(first.cell, "search", max(1, first.slots))
+    short = [state for state in known if _result(state).tried < _share(state.cell, plan)]
+    if short:
+        worst = max(short, key=lambda state: behind(_result(state)))
+        return Task(worst.cell, "search", worst.slots + _share(worst.cell, plan) - _result(worst).tried)
     for state in known:
         if _settled(state, plan) and _lacks_seeds(state, plan):
             return Task(state.cell, "seeds", plan.seeds - 1)

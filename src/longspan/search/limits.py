@@ -14,3 +14,7 @@ class Limits:
 
     None, the default, is the only choice under which a slot comes to the same on every machine.
     """
+
+
+class TimeUp(Exception):
+    """A slot has had the time a trial may take; what it reached by then counts."""

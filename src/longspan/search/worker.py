@@ -15,7 +15,7 @@ from longspan.data.kinds import Data
 from longspan.errors import InputError
 from longspan.search.claims import Claim, ClaimLost
 from longspan.search.conclusion import conclude
-from longspan.search.limits import Limits
+from longspan.search.limits import Limits, TimeUp
 from longspan.search.place import Place
 from longspan.search.pruning import Pruned, pruning_epoch, reference_curves
 from longspan.search.slots import REFERENCE_SLOTS, Outcome
@@ -24,11 +24,6 @@ from longspan.search.study import Study
 from longspan.training.loop import Listener, train
 from longspan.training.runs import DataRecord, Run
 from longspan.training.timing import seconds_trained
-
-
-class TimeUp(Exception):
-    """The slot has had the time a trial may take; what it reached by then counts."""
-
 
 IDLE_SECONDS = 1.0
 """Between two looks for a free slot while others run the last ones and may yet die."""

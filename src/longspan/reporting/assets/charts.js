@@ -45,17 +45,18 @@ function logTicks(low, high) {
       const tick = Number((factor * 10 ** power).toPrecision(3));
       if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
     }
-  return ticks;
+  const every = Math.ceil(ticks.length / 6);
+  return ticks.filter((_, number) => number % every === 0);
 }
 
-// A scale maps values to pixels; `padding` widens the range on both sides by that share, values below `floor` lie on it.
-function makeScale(values, from, to, { log = false, padding = 0.04, floor = -Infinity } = {}) {
-  const warp = log ? Math.log10 : (value) => Math.max(value, floor);
+// A scale maps values to pixels; `padding` widens the range on both sides by that share.
+function makeScale(values, from, to, { log = false, padding = 0.04 } = {}) {
+  const warp = log ? Math.log10 : (value) => value;
   let low = Math.min(...values.map(warp)), high = Math.max(...values.map(warp));
   if (low === high) [low, high] = log ? [low - 0.3, high + 0.3] : [low - Math.max(Math.abs(low) * 0.1, 0.5), high + Math.max(Math.abs(high) * 0.1, 0.5)];
   const extra = (high - low) * padding;
   low -= extra; high += extra;
-  const scale = (value) => from + ((warp(value) - low) / (high - low)) * (to - from);
+  const scale = (value) => from + Math.max(0, Math.min(1, (warp(value) - low) / (high - low))) * (to - from);
   const bound = (value) => (log ? 10 ** value : value);
   scale.ticks = (count) => (log ? logTicks(bound(low), bound(high)) : linearTicks(low, high, count));
   return scale;
@@ -106,7 +107,8 @@ function drawChart(figure) {
     svg.setAttribute("height", height);
     const all = chart.series.flatMap((series) => series.points);
     const ruled = (axis) => chart.rules.filter((rule) => rule.axis === axis).map((rule) => rule.at);
-    const y = makeScale([...all.map((point) => point[1]), ...ruled("y")], height - 38, 24, { log: chart.y_log, floor: chart.y_floor ?? -Infinity });
+    const heights = chart.y_range ?? [...all.map((point) => point[1]), ...ruled("y")];
+    const y = makeScale(heights, height - 38, 24, { log: chart.y_log });
     const ticks = y.ticks(height / 55);
     const left = 10 + 6.6 * Math.max(...ticks.map((tick) => formatted(tick).length));
     const places = chart.x_names.length ? [-0.5, chart.x_names.length - 0.5] : [...all.map((point) => point[0]), ...ruled("x")];
