@@ -84,15 +84,16 @@ def _penalty(hidden, weight):
 
 
 def _penalised_tangent(residuals, operands):
-    *walked, hidden, weight = residuals
-    change = passes.tangent(*walked, operands[0])
+    recurrent, leak, gain, resets, length, hidden, weight = residuals
+    change = passes.tangent(recurrent, leak, gain, resets, length, operands[0])
     return [change, jnp.sum(weight[..., None] * jnp.sign(hidden) * change)]
 
 
 def _penalised_adjoint(residuals, cotangents):
-    *walked, hidden, weight = residuals
+    recurrent, leak, gain, resets, length, hidden, weight = residuals
     of_hidden, of_penalty = cotangents
-    return [passes.penalised_adjoint(*walked, of_hidden, hidden, of_penalty * weight)]
+    weight = of_penalty * weight
+    return [passes.penalised_adjoint(recurrent, leak, gain, resets, length, of_hidden, hidden, weight)]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

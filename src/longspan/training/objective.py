@@ -79,6 +79,7 @@ class Objective:
 
         def loss(params, drive):
             model = eqx.combine(params, context.constants)
+            assert isinstance(model.cell, LeakyCell)
             weights = self._penalty_weights(chunk) if self.l1 > 0 else None
             state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
             if isinstance(model.output, OutputByRows):
@@ -89,6 +90,7 @@ class Objective:
             value, observed = self._sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
+        assert isinstance(params.cell, LeakyCell)
         drive = params.cell.drive_of_chunk(chunk.inputs, chunk.lengths)
         (value, (observed, output_rows)), (gradient, parts) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
             params, drive
