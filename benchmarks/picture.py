@@ -24,19 +24,20 @@ STYLE = """
 def draw(figures: dict) -> str:
     """The picture as SVG: a group of bars a regime, on a logarithmic axis that starts at ours."""
     regimes = figures["regimes"]
-    most = max(max(regime["ratios"][name] for name in OTHERS) for regime in regimes)
+    others = {name: kind for name, kind in OTHERS.items() if name in regimes[0]["ratios"]}
+    most = max(max(regime["ratios"][name] for name in others) for regime in regimes)
     room = WIDTH - LEFT - 60
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if tick < 1.3 * most]
 
     def x(ratio: float) -> float:
         return LEFT + room * max(0.0, math.log(ratio)) / math.log(1.15 * most)
 
-    group = len(OTHERS) * BAR + GAP
+    group = len(others) * BAR + GAP
     height = TOP + len(regimes) * group + 10
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">']
     parts += ["<title>Time of one update, as a multiple of longspan's</title>", f"<style>{STYLE}</style>"]
     parts.append('<text x="10" y="22">Time of one training update, as a multiple of longspan\'s (1x)</text>')
-    for number, (name, kind) in enumerate(OTHERS.items()):
+    for number, (name, kind) in enumerate(others.items()):
         left = LEFT + 150 * number
         parts.append(f'<rect class="{kind}" x="{left}" y="34" width="12" height="12" rx="2"/>')
         parts.append(f'<text class="dim" x="{left + 18}" y="45">{name}</text>')
@@ -47,7 +48,7 @@ def draw(figures: dict) -> str:
         top = TOP + 10 + number * group
         label = f"batch {regime['batch']}, {regime['units']} units"
         parts.append(f'<text x="{LEFT - 10}" y="{top + BAR + 11}" text-anchor="end">{label}</text>')
-        for place, (name, kind) in enumerate(OTHERS.items()):
+        for place, (name, kind) in enumerate(others.items()):
             ratio, y = regime["ratios"][name], top + place * BAR
             length = max(1.0, x(ratio) - LEFT)
             parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR - 2}" rx="2"/>')
