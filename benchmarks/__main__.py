@@ -17,6 +17,7 @@ from pathlib import Path
 
 NAMES = (
     "training_step",
+    "compiled_step",
     "nade_step",
     "words",
     "gauss_newton",

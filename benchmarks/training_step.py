@@ -4,6 +4,7 @@ Music has 88 keys and chunks of 100 frames, characters 50 symbols and chunks of 
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from longspan import recipes
 
@@ -12,9 +13,8 @@ from .contest import ratios, seconds_per_update
 
 MUSIC = [(1, 100), (1, 200), (1, 400), (8, 200), (16, 200), (64, 200)]
 CHARACTERS = [(1, 500), (16, 500), (64, 500)]
-COMPILED = {(1, 200)}
-"""Regimes in which `torch.compile` is tried as well: it compiles for a minute."""
 SYMBOLS = 50
+NAMES = ("longspan", "longspan in XLA", "JAX scan", "PyTorch eager")
 
 
 def contestants(batch: int, units: int, characters: bool) -> dict:
@@ -32,15 +32,13 @@ def contestants(batch: int, units: int, characters: bool) -> dict:
     data = ours.random_text(SYMBOLS, batch * steps) if characters else ours.random_songs(batch, steps)
     source = ours.ChunkSource(config, data).epoch(0)
     sizes = (source.inputs, source.targets, units, outputs)
-    found = {
+    return {
         "longspan": ours.training(config, data),
         "longspan in XLA": ours.training(config, data, "xla"),
         "JAX scan": plain_jax.training(*sizes),
         "PyTorch eager": peers.training(*sizes),
+        "PyTorch compiled": peers.training(*sizes, compiled=True),
     }
-    if (batch, units) in COMPILED:
-        found["PyTorch compiled"] = peers.training(*sizes, compiled=True)
-    return found
 
 
 def gigaflop(batch: int, units: int, characters: bool) -> float:
@@ -49,33 +47,33 @@ def gigaflop(batch: int, units: int, characters: bool) -> float:
     return 6e-9 * length * batch * units * (units + outputs)
 
 
-def measure() -> dict:
+def regime(batch: int, units: int, characters: bool, names: Sequence[str], peak: float) -> dict:
+    """One regime: seconds, ratios, and which share of the machine's peak ours reaches."""
+    everybody = contestants(batch, units, characters)
+    seconds = seconds_per_update({name: everybody[name] for name in names})
+    return {
+        "data": "characters" if characters else "music",
+        "batch": batch,
+        "units": units,
+        "seconds": seconds,
+        "ratios": ratios(seconds),
+        "share_of_peak": gigaflop(batch, units, characters) / seconds["longspan"] / peak,
+    }
+
+
+def measure(names: Sequence[str] = NAMES) -> dict:
     """Seconds of one update by regime and contestant."""
     peak = peers.gigaflops()
-    regimes = []
-    for characters, sizes in ((False, MUSIC), (True, CHARACTERS)):
-        for batch, units in sizes:
-            seconds = seconds_per_update(contestants(batch, units, characters))
-            share = gigaflop(batch, units, characters) / seconds["longspan"] / peak
-            regimes.append(
-                {
-                    "data": "characters" if characters else "music",
-                    "batch": batch,
-                    "units": units,
-                    "seconds": seconds,
-                    "ratios": ratios(seconds),
-                    "share_of_peak": share,
-                }
-            )
-    return {"peak_gigaflops": max(peak, peers.gigaflops()), "regimes": regimes}
+    sizes = [(*size, False) for size in MUSIC] + [(*size, True) for size in CHARACTERS]
+    return {"peak_gigaflops": peak, "regimes": [regime(*size, names, peak) for size in sizes]}
 
 
 def table(figures: dict) -> list[list[str]]:
     """Milliseconds of ours and how many times as long the others take."""
-    others = ["longspan in XLA", "JAX scan", "PyTorch eager", "PyTorch compiled"]
+    others = [name for name in figures["regimes"][0]["seconds"] if name != "longspan"]
     rows = [["batch", "units", "data", "longspan ms", *others, "of peak"]]
     for regime in figures["regimes"]:
-        cells = [f"{regime['ratios'][name]:.1f}x" if name in regime["ratios"] else "" for name in others]
+        cells = [f"{regime['ratios'][name]:.1f}x" for name in others]
         own = f"{1e3 * regime['seconds']['longspan']:.2f}"
         share = f"{100 * regime['share_of_peak']:.0f} %"
         rows.append([str(regime["batch"]), str(regime["units"]), regime["data"], own, *cells, share])

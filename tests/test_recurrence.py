@@ -9,7 +9,7 @@ from jax.test_util import check_grads
 
 from longspan.models.cells import LeakyCell, draw_leaks, draw_recurrent
 from longspan.models.parameters import Constant
-from longspan.models.recurrence import leaky_scan
+from longspan.models.recurrence import leaky_scan, penalised_scan
 
 ACTIVATIONS = ("tanh", "sigmoid", "rectifier")
 
@@ -148,3 +148,33 @@ def test_leaks_fall_on_the_chosen_share_and_interval():
 def test_recurrent_matrices_have_the_asked_spectral_radius(kind):
     matrix = np.asarray(draw_recurrent(kind, 200, 0.7, key=jax.random.key(0)))
     assert abs(np.abs(np.linalg.eigvals(matrix)).max() - 0.7) < 0.08
+
+
+@pytest.mark.parametrize("first_moves", [False, True])
+def test_the_penalty_on_states_is_the_weighted_sum_and_so_is_its_gradient(problem, random, first_moves):
+    """Against autodiff of the plain scan, with rectifiers, whose states are often exactly zero."""
+    length = len(problem["drive"])
+    weight = random.uniform(0, 1, problem["resets"].shape).astype(np.float32)
+    cotangent = random.normal(size=problem["drive"].shape).astype(np.float32)
+    fixed = (problem["leak"], problem["resets"], length)
+
+    def ours(drive, recurrent, first):
+        hidden, penalty = penalised_scan("rectifier", drive, first, recurrent, *fixed, weight)
+        return jnp.vdot(cotangent, hidden) + 3 * penalty
+
+    def plain(drive, recurrent, first):
+        hidden = plain_scan("rectifier", drive, first, recurrent, *fixed)
+        return jnp.vdot(cotangent, hidden) + 3 * jnp.sum(weight[..., None] * jnp.abs(hidden))
+
+    point = (problem["drive"], problem["recurrent"], problem["first"])
+    moving = (0, 1, 2) if first_moves else (0, 1)
+    value, gradients = jax.value_and_grad(ours, moving)(*point)
+    wanted, wanted_gradients = jax.value_and_grad(plain, moving)(*point)
+    np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-5)
+    for found, expected in zip(gradients, wanted_gradients, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    tangent = tuple(random.normal(size=leaf.shape).astype(np.float32) for leaf in point[:2])
+    _, change = jax.jvp(lambda drive, recurrent: ours(drive, recurrent, point[2]), point[:2], tangent)
+    np.testing.assert_allclose(
+        change, sum(np.vdot(t, g) for t, g in zip(tangent, wanted_gradients[:2], strict=True)), rtol=1e-3, atol=1e-4
+    )

@@ -47,7 +47,7 @@ std::vector<T> integers(long count, long bound) {
 
 void recurrence(long time, long lanes, long units, long length) {
   const long steps = time * lanes;
-  Floats recurrent(units * units), leak(units), drive(steps * units), first(lanes * units);
+  Floats recurrent(units * units), leak(units), drive(steps * units), first(lanes * units), weight(steps);
   Floats hidden(steps * units), gain(steps * units), result(steps * units), square(units * units);
   Flags resets(steps);
   const Recurrence r{time, lanes, units, length, recurrent.data(), leak.data(), resets.data.get()};
@@ -56,6 +56,7 @@ void recurrence(long time, long lanes, long units, long length) {
   }
   recurrence_tangent(r, gain.data(), drive.data(), result.data());
   recurrence_adjoint(r, gain.data(), drive.data(), result.data());
+  recurrence_adjoint(r, gain.data(), drive.data(), result.data(), {hidden.data(), weight.data()});
   recurrence_product(r, first.data(), hidden.data(), recurrent.data(), result.data());
   recurrence_outer(r, first.data(), hidden.data(), drive.data(), square.data());
 }

@@ -53,7 +53,8 @@ def log_prob_and_gradient(
         value = factored_twin.log_prob(hidden, weights, bias, *ranges)
     else:
         value, squares, kept = _log_prob_and_squares(hidden, weights, bias, *ranges, scale)
-    return value, RangeGradient(*jax.lax.stop_gradient((hidden, *ranges, scale, squares, kept)))
+    hidden, squares, kept = jax.lax.stop_gradient((hidden, squares, kept))
+    return value, RangeGradient(hidden, target, start, stop, scale, squares, kept)
 
 
 class RangeGradient(NamedTuple):
@@ -125,8 +126,9 @@ def _log_prob_and_squares(hidden, weights, bias, target, start, stop, scale):
 
 @_log_prob_and_squares.defjvp
 def _differentiate_hidden(primals, tangents):
-    value, gradient, *others = _gradient_and_squares(*primals)
-    return (value, *others), ((gradient * tangents[0]).sum(-1), *map(jnp.zeros_like, others))
+    value, gradient, squares, kept = _gradient_and_squares(*primals)
+    change = (gradient * tangents[0]).sum(-1)
+    return (value, squares, kept), (change, jnp.zeros_like(squares), jnp.zeros_like(kept))
 
 
 def _gradient_and_squares(hidden, weights, *others):

@@ -69,6 +69,24 @@ def adjoint(
     return library.call("recurrence_adjoint", (hidden_cotangent,), *operands)[0]
 
 
+def penalised_adjoint(
+    recurrent: Square,
+    leak: Units,
+    gain: Steps,
+    resets: Resets,
+    length: Length,
+    hidden_cotangent: Steps,
+    hidden: Steps,
+    weight: Float[Array, "time lanes"],
+) -> Steps:
+    """`adjoint` where the hidden states also pay w_t |h_t|: c_t gains w_t sign(h_t) on the way."""
+    if not library.fits(recurrent, leak, gain, hidden_cotangent, hidden, weight):
+        cotangent = hidden_cotangent + weight[..., None] * jnp.sign(hidden)
+        return adjoint_twin(recurrent, leak, gain, resets, length, cotangent)
+    operands = (recurrent, leak, resets, scalar(length), gain, hidden_cotangent, hidden, weight)
+    return library.call("recurrence_penalised_adjoint", (hidden_cotangent,), *operands)[0]
+
+
 def previous_product(first: State, hidden: Steps, resets: Resets, length: Length, weights: Square) -> Steps:
     """k_t h_{t-1} W for every step t < length: how a change of U enters the drive."""
     if not library.fits(first, hidden, weights):

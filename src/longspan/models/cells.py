@@ -15,7 +15,7 @@ from longspan.kernels.matmul import affine
 from longspan.kernels.recurrence import Activation
 from longspan.kernels.rows import sum_rows
 from longspan.models.parameters import Constant
-from longspan.models.recurrence import leaky_scan, leaky_trace
+from longspan.models.recurrence import leaky_scan, leaky_trace, penalised_scan
 
 ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
 
@@ -65,6 +65,18 @@ class Cell(eqx.Module):
 
         return jax.lax.scan(jax.vmap(step_lane), state, (inputs, resets))
 
+    def run_penalised(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+        weight: Float[Array, "time lane"],
+    ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
+        """`run`, and the sum of the absolute hidden vectors, each step's times its weight (section 3.4)."""
+        state, hidden = self.run(state, inputs, resets, length)
+        return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
+
     def trace(
         self,
         state: PyTree,
@@ -110,7 +122,10 @@ class LeakyCell(Cell):
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
     def run(self, state, inputs, resets, length):
-        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length)
+        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length)[:2]
+
+    def run_penalised(self, state, inputs, resets, length, weight):
+        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length, weight)
 
     def run_driven(
         self,
@@ -118,10 +133,15 @@ class LeakyCell(Cell):
         drive: Float[Array, "time lane hidden"],
         resets: Bool[Array, "time lane"],
         length: Int[Array, ""],
-    ) -> tuple[Float[Array, "lane hidden"], Float[Array, "time lane hidden"]]:
-        """`run` from the drive on, which is all that it needs of the inputs."""
-        hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
-        return hidden[-1], hidden
+        weight: Float[Array, "time lane"] | None = None,
+    ) -> tuple[Float[Array, "lane hidden"], Float[Array, "time lane hidden"], Float[Array, ""]]:
+        """`run_penalised` from the drive on, which is all that it needs of the inputs; no weights, no penalty."""
+        walked = (drive, state, self.recurrent, self.leak.value, resets, length)
+        if weight is None:
+            hidden, penalty = leaky_scan(self.activation, *walked), jnp.zeros(())
+        else:
+            hidden, penalty = penalised_scan(self.activation, *walked, weight)
+        return hidden[-1], hidden, penalty
 
     def trace(self, state, inputs, resets, length):
         """The inner values are the pre-activations, weighted by the slope of the non-linearity.

@@ -45,6 +45,58 @@ leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
+def penalised_scan(
+    activation: passes.Activation,
+    drive: Float[Array, "time lane hidden"],
+    first: Float[Array, "lane hidden"],
+    recurrent: Float[Array, "hidden hidden"],
+    leak: Float[Array, " hidden"],
+    resets: Bool[Array, "time lane"],
+    length: Int[Array, ""],
+    weight: Float[Array, "time lane"],
+) -> tuple[Float[Array, "time lane hidden"], Float[Array, ""]]:
+    """`leaky_scan` and the sum of `w_t |h_t|` over steps, lanes and units, whose gradient joins the backward scan.
+
+    The weights `w` are numbers: no derivative flows into them.
+    """
+    hidden = leaky_scan(activation, drive, first, recurrent, leak, resets, length)
+    return hidden, _penalty(hidden, weight)
+
+
+def _penalised_scan_tangent(activation, primals, tangents):
+    *walked, weight = primals
+    hidden, gain = passes.forward(*walked, activation=activation)
+    change = _drive_change(walked, tangents, hidden)
+    value = hidden, _penalty(hidden, weight)
+    if isinstance(tangents[1], SymbolicZero):
+        _, _, recurrent, leak, resets, length = walked
+        residuals = (recurrent, leak, gain, resets, length, hidden, weight)
+        return value, tuple(linear_map(_penalised_tangent, _penalised_adjoint, residuals, (change,)))
+    hidden_change = _hidden_change(walked, tangents, gain, change)
+    return value, (hidden_change, jnp.sum(weight[..., None] * jnp.sign(hidden) * hidden_change))
+
+
+penalised_scan.defjvp(_penalised_scan_tangent, symbolic_zeros=True)
+
+
+def _penalty(hidden, weight):
+    return jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
+
+
+def _penalised_tangent(residuals, operands):
+    recurrent, leak, gain, resets, length, hidden, weight = residuals
+    change = passes.tangent(recurrent, leak, gain, resets, length, operands[0])
+    return [change, jnp.sum(weight[..., None] * jnp.sign(hidden) * change)]
+
+
+def _penalised_adjoint(residuals, cotangents):
+    recurrent, leak, gain, resets, length, hidden, weight = residuals
+    of_hidden, of_penalty = cotangents
+    weight = of_penalty * weight
+    return [passes.penalised_adjoint(recurrent, leak, gain, resets, length, of_hidden, hidden, weight)]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def leaky_trace(
     activation: passes.Activation,
     drive: Float[Array, "time lane hidden"],

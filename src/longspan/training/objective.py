@@ -56,9 +56,13 @@ class Objective:
         The carried state is a number, not a function of the parameters: gradients span one chunk.
         """
         model = eqx.combine(params, context.constants)
-        state, hidden = model.run(carry.state, chunk.inputs, chunk.resets, chunk.lengths)
+        walked = (carry.state, chunk.inputs, chunk.resets, chunk.lengths)
+        if self.l1 > 0:
+            state, hidden, penalty = model.cell.run_penalised(*walked, self._penalty_weights(chunk))
+        else:
+            (state, hidden), penalty = model.run(*walked), 0.0
         losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry))
-        return self._sum_up(losses, hidden, state, carry, chunk)
+        return self._sum_up(losses, penalty, state, carry, chunk)
 
     def by_rows(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -75,15 +79,18 @@ class Objective:
 
         def loss(params, drive):
             model = eqx.combine(params, context.constants)
-            state, hidden = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths)
+            assert isinstance(model.cell, LeakyCell)
+            weights = self._penalty_weights(chunk) if self.l1 > 0 else None
+            state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
             if isinstance(model.output, OutputByRows):
                 scale = self.scale * chunk.mask
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
             else:
                 losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry)), None
-            value, observed = self._sum_up(losses, hidden, state, carry, chunk)
+            value, observed = self._sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
+        assert isinstance(params.cell, LeakyCell)
         drive = params.cell.drive_of_chunk(chunk.inputs, chunk.lengths)
         (value, (observed, output_rows)), (gradient, parts) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
             params, drive
@@ -97,12 +104,12 @@ class Objective:
             gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
         return (value, observed), Gradient(gradient, tuple(tables))
 
-    def _sum_up(self, losses, hidden, state, carry, chunk):
+    def _penalty_weights(self, chunk):
+        return self.l1 * chunk.mask.astype(jnp.float32)
+
+    def _sum_up(self, losses, penalty, state, carry, chunk):
         total = jnp.sum(jnp.where(chunk.mask, losses, 0))
-        loss = total
-        if self.l1 > 0:
-            loss = loss + self.l1 * jnp.sum(jnp.where(chunk.mask[..., None], jnp.abs(hidden), 0))
-        return self.scale * loss, (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
+        return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
 
 
 def _key(context: Context, carry: Carry) -> PRNGKeyArray:

@@ -43,11 +43,27 @@ ffi::Error forward(Floats recurrent, Floats leak, Flags resets, Length length, F
   return ffi::Error::Success();
 }
 
-template <void (*kernel)(const Recurrence&, const float*, const float*, float*)>
-ffi::Error linear(Floats recurrent, Floats leak, Flags resets, Length length, Floats gain, Floats operand,
-                  FloatsOut result) {
+ffi::Error tangent(Floats recurrent, Floats leak, Flags resets, Length length, Floats gain, Floats drive,
+                   FloatsOut hidden) {
   const FlushDenormals guard;
-  kernel(describe(recurrent, leak, resets, length), gain.typed_data(), operand.typed_data(), result->typed_data());
+  recurrence_tangent(describe(recurrent, leak, resets, length), gain.typed_data(), drive.typed_data(),
+                     hidden->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error adjoint(Floats recurrent, Floats leak, Flags resets, Length length, Floats gain, Floats cotangent,
+                   FloatsOut drive) {
+  const FlushDenormals guard;
+  recurrence_adjoint(describe(recurrent, leak, resets, length), gain.typed_data(), cotangent.typed_data(),
+                     drive->typed_data());
+  return ffi::Error::Success();
+}
+
+ffi::Error penalised_adjoint(Floats recurrent, Floats leak, Flags resets, Length length, Floats gain, Floats cotangent,
+                             Floats hidden, Floats weight, FloatsOut drive) {
+  const FlushDenormals guard;
+  recurrence_adjoint(describe(recurrent, leak, resets, length), gain.typed_data(), cotangent.typed_data(),
+                     drive->typed_data(), {hidden.typed_data(), weight.typed_data()});
   return ffi::Error::Success();
 }
 
@@ -284,8 +300,9 @@ ffi::Error run_update(ffi::RemainingArgs operands, ffi::RemainingRets results) {
 LONGSPAN_OPERATION(longspan_recurrence_tanh, forward<Activation::tanh>);
 LONGSPAN_OPERATION(longspan_recurrence_sigmoid, forward<Activation::sigmoid>);
 LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier>);
-LONGSPAN_OPERATION(longspan_recurrence_tangent, linear<recurrence_tangent>);
-LONGSPAN_OPERATION(longspan_recurrence_adjoint, linear<recurrence_adjoint>);
+LONGSPAN_OPERATION(longspan_recurrence_tangent, tangent);
+LONGSPAN_OPERATION(longspan_recurrence_adjoint, adjoint);
+LONGSPAN_OPERATION(longspan_recurrence_penalised_adjoint, penalised_adjoint);
 
 LONGSPAN_OPERATION(longspan_recurrence_product, with_previous<recurrence_product>);
 LONGSPAN_OPERATION(longspan_recurrence_outer, with_previous<recurrence_outer>);

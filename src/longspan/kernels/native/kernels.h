@@ -25,7 +25,14 @@ void recurrence_tangent(const Recurrence&, const float* gain, const float* drive
 void recurrence_product(const Recurrence&, const float* first, const float* hidden, const float* weights, float* y);
 void recurrence_outer(const Recurrence&, const float* first, const float* hidden, const float* cotangent,
                       float* weights);
-void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent);
+
+// A penalty on the size of the states: the sum over steps and lanes of weight times |hidden|, summed over units.
+struct Penalty {
+  const float *hidden = nullptr, *weight = nullptr;  // [time, lanes, units], [time, lanes]; none without hidden
+};
+
+void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
+                        const Penalty& = {});
 
 // Rows of all steps and lanes one after the other; only the first `rows` of them are in use.
 struct Affine {

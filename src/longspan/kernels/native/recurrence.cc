@@ -147,7 +147,7 @@ struct Errors {
   float* drive(long t) { return drives[t % 2]; }
 
   // Errors of step t in the units [from, to), before what comes through U^T.
-  void receive(const Lanes& l, long t, const float* cotangent, long from, long to) {
+  void receive(const Lanes& l, long t, const float* cotangent, const Penalty& penalty, long from, long to) {
     const bool last = t == l.r.length - 1;
     for (long b = 0; b < l.count; ++b) {
       const float *incoming = cotangent + l.at(t, b), *leak = l.r.leak;
@@ -156,7 +156,18 @@ struct Errors {
       for_units(from, to, [&](long j, auto load, auto) {
         store(error + j, alone ? load(incoming + j) : load(incoming + j) + load(leak + j) * longspan::load(error + j));
       });
+      if (penalty.hidden) {
+        add_slope(penalty.hidden + l.at(t, b), penalty.weight[t * l.r.lanes + l.first + b], error, from, to);
+      }
     }
+  }
+
+  // The derivative of weight |state|, which is zero at zero.
+  static void add_slope(const float* state, float weight, float* error, long from, long to) {
+    for_units(from, to, [&](long j, auto load, auto) {
+      const Vector h = load(state + j), slope = h > 0.0f ? broadcast(weight) : h < 0.0f ? broadcast(-weight) : Vector{};
+      store(error + j, longspan::load(error + j) + slope);
+    });
   }
 
   void pass_gain(const Lanes& l, long t, const float* gain, float* result, long from, long to) {
@@ -172,13 +183,13 @@ struct Errors {
   }
 };
 
-void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, float* result) {
+void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   const long units = l.r.units;
   Errors errors(scratch, l);
   const PackedMatrix transposed(scratch, {l.r.recurrent, 1, units}, units, units);
   for (long t = l.r.length - 1; t >= 0; --t) {
-    errors.receive(l, t, cotangent, 0, units);
+    errors.receive(l, t, cotangent, penalty, 0, units);
     if (t + 1 < l.r.length && l.resets(t + 1) < l.count) {
       const Addend base{errors.hidden, errors.row};
       transposed.multiply(l.count, in_place({errors.drive(t + 1), errors.row, 1}), base, errors.hidden, errors.row);
@@ -187,13 +198,13 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, fl
   }
 }
 
-void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, float* result) {
+void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
   const PaddedSquare recurrent(scratch, l.r.recurrent, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step, end = round_up(to, kWidth);
-    errors.receive(l, t, cotangent, from, to);
+    errors.receive(l, t, cotangent, penalty, from, to);
     if (step > 0 && !l.reset(t + 1, 0)) {
       add_transposed_product(recurrent, errors.drive(t + 1), errors.hidden, from, end, step % 2);
     }
@@ -243,11 +254,11 @@ void recurrence_tangent(const Recurrence& r, const float* gain, const float* dri
        });
 }
 
-void recurrence_adjoint(const Recurrence& r, const float* gain, const float* hidden_cotangent,
-                        float* drive_cotangent) {
+void recurrence_adjoint(const Recurrence& r, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
+                        const Penalty& penalty) {
   for_each_group_of_lanes(r, [&](const Lanes& lanes) {
     const auto run = lanes.count == 1 ? adjoint_one : adjoint_lanes;
-    run(lanes, gain, hidden_cotangent, drive_cotangent);
+    run(lanes, gain, hidden_cotangent, penalty, drive_cotangent);
   });
   std::memset(drive_cotangent + r.length * r.lanes * r.units, 0,
               (r.time - r.length) * r.lanes * r.units * sizeof(float));
