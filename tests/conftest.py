@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
+)
 CACHE = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
 
 os.environ.setdefault("NPROC", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 

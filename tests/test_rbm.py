@@ -30,6 +30,8 @@ def quick_estimates(monkeypatch):
     monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
     monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
     monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 300, "chains": 20})
+    monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
+    monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)
 
 
 def make_machines(machines=5, keys=6, units=4, seed=0, scale=1.0):

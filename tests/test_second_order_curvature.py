@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from longspan.data.sequences import Chunks
 from longspan.models.cells import LeakyCell
+from longspan.models.factored import ClassFactored
 from longspan.models.nade import Nade
 from longspan.models.outputs import Bernoulli, Softmax
 from longspan.models.parameters import Constant, split_constants
@@ -34,19 +35,42 @@ def nade_logits(parameters, hidden, frames):
     return np.stack([reference_outputs.nade_logits(b, c, weights, readout, frame) for b, c, frame in biases])
 
 
-def independent(logits):
+def factored_logits(parameters, hidden, words):
+    class_weights, class_bias, weights, bias = parameters
+    return np.concatenate([hidden @ class_weights + class_bias, hidden @ weights.T + bias], axis=-1)
+
+
+def independent(logits, target):
     on = reference_outputs.sigmoid(logits)
     return np.diag(on * (1 - on))
 
 
-def one_of_many(logits):
+def one_of_many(logits, target):
     shares = np.exp(logits) / np.exp(logits).sum()
     return np.diag(shares) - np.outer(shares, shares)
 
 
+def class_and_member(logits, target):
+    """Two choices, that of the class and that among its members; other classes have no say."""
+    curvature, classes = np.zeros([len(logits)] * 2), len(STARTS) - 1
+    own = np.searchsorted(STARTS, target, side="right") - 1
+    for part in (slice(classes), slice(classes + STARTS[own], classes + STARTS[own + 1])):
+        curvature[part, part] = one_of_many(logits[part], target)
+    return curvature
+
+
+STARTS = np.array([0, 1, KEYS])
+SYMBOLS = ("softmax", "factored")
 OUTPUTS = {
     "bernoulli": (lambda draw: Bernoulli(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, independent),
     "softmax": (lambda draw: Softmax(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, one_of_many),
+    "factored": (
+        lambda draw: ClassFactored(
+            draw(HIDDEN, 2), draw(2), draw(KEYS, HIDDEN), draw(KEYS), Constant(jnp.asarray(STARTS, jnp.int32))
+        ),
+        factored_logits,
+        class_and_member,
+    ),
     "nade": (
         lambda draw: Nade(draw(HIDDEN, KEYS), draw(KEYS), draw(HIDDEN, 2), draw(2), draw(KEYS, 2), draw(2, KEYS)),
         nade_logits,
@@ -66,7 +90,7 @@ def draw_case(kind, activation, leaky):
     mask[0, 4, 1] = False  # one lane ends before the other
     symbols = [rng.integers(0, KEYS, shape).astype(np.int32) for _ in range(2)]
     frames = [(rng.random((*shape, KEYS)) < 0.4).astype(np.uint8) for _ in range(2)]
-    inputs, targets = symbols if kind == "softmax" else frames
+    inputs, targets = symbols if kind in SYMBOLS else frames
     chunks = Chunks(inputs, targets, rng.random(shape) < 0.2, mask, np.array(LENGTHS, np.int32))
     return model, chunks, draw(len(LENGTHS), LANES, HIDDEN)
 
@@ -87,7 +111,7 @@ def explicit_product(kind, model, chunks, entered, vector):
         for chunk, lane in np.ndindex(len(LENGTHS), LANES):
             steps = int(chunks.mask[chunk, :, lane].sum())
             x, resets = chunks.inputs[chunk, :steps, lane], chunks.resets[chunk, :steps, lane]
-            drive = (into[x] if kind == "softmax" else x @ into) + bias
+            drive = (into[x] if kind in SYMBOLS else x @ into) + bias
             first = np.asarray(entered[chunk, lane], float)
             hidden = reference.leaky_states(
                 model.cell.activation, drive[:, None], first[None], recurrent, leak, resets[:, None]
@@ -99,6 +123,8 @@ def explicit_product(kind, model, chunks, entered, vector):
 
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)]).astype(float)
     logits, inner = walk(flat)
+    lanes = np.ndindex(len(LENGTHS), LANES)
+    targets = np.concatenate([chunks.targets[chunk, :, lane][chunks.mask[chunk, :, lane]] for chunk, lane in lanes])
     epsilon = 1e-5
     differences = [
         [(up - down) / (2 * epsilon) for up, down in zip(walk(flat + move), walk(flat - move), strict=True)]
@@ -107,7 +133,7 @@ def explicit_product(kind, model, chunks, entered, vector):
     total = np.zeros(len(flat))
     for step in range(len(logits)):
         jacobian = np.stack([change[0][step] for change in differences], axis=1)
-        total += jacobian.T @ curvature_of(logits[step]) @ jacobian @ vector / len(logits)
+        total += jacobian.T @ curvature_of(logits[step], targets[step]) @ jacobian @ vector / len(logits)
         jacobian = np.stack([change[1][step] for change in differences], axis=1)
         slopes = reference.ACTIVATIONS[model.cell.activation][1](inner[step])
         total += WEIGHT * jacobian.T @ np.diag(slopes) @ jacobian @ vector / len(inner)
@@ -121,6 +147,7 @@ def explicit_product(kind, model, chunks, entered, vector):
         ("bernoulli", "rectifier", True, ""),
         ("bernoulli", "tanh", True, "xla"),
         ("softmax", "sigmoid", False, ""),
+        ("factored", "tanh", False, ""),
         ("nade", "tanh", False, ""),
     ],
 )

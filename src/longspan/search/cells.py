@@ -67,7 +67,7 @@ class CellResult(msgspec.Struct, frozen=True):
     repetitions: list[Repetition]
     """The winning settings with each seed, the one of the search first."""
     trials: dict[str, int]
-    """How many slots were tried, and how they ended."""
+    """How the slots of the search ended."""
     frames_per_second: float | None
     settings: dict
     search: StudyResult
@@ -117,7 +117,7 @@ def cell_result(
         ours=repetitions[0].figures if repetitions else None,
         spread=_spread([repetition.figures for repetition in repetitions]),
         repetitions=repetitions,
-        trials={"tried": search.slots, **{status: search.count(status) for status in ("done", "diverged", "lost")}},
+        trials={status: search.count(status) for status in ("done", "diverged", "lost")},
         frames_per_second=winner.tested.frames_per_second if winner and winner.tested else None,
         settings=search.settings,
         search=search,
