@@ -47,7 +47,8 @@ def draw(figures: dict) -> str:
     for number, regime in enumerate(regimes):
         top = TOP + 10 + number * group
         label = f"batch {regime['batch']}, {regime['units']} units"
-        parts.append(f'<text x="{LEFT - 10}" y="{top + len(others) * BAR / 2 + 4:.0f}" text-anchor="end">{label}</text>')
+        middle = top + len(others) * BAR // 2 + 4
+        parts.append(f'<text x="{LEFT - 10}" y="{middle}" text-anchor="end">{label}</text>')
         for place, (name, kind) in enumerate(others.items()):
             ratio, y = regime["ratios"][name], top + place * BAR
             length = max(1.0, x(ratio) - LEFT)
