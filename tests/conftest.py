@@ -24,12 +24,6 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are cores, because some tests mostly wait for processes they started."""
-    return (os.cpu_count() or 1) + 1
-
-
 @pytest.fixture
 def random():
     return np.random.default_rng(0)
