@@ -36,6 +36,7 @@ def test_every_figure_of_an_epoch_is_there(tmp_path):
     listener = TensorBoardListener(run)
     listener.on_epoch({"epoch": 1, "valid_log_likelihood": -9.5, "best": True}, 2.0)
     listener.on_epoch({"epoch": 2, "valid_log_likelihood": -9.25, "best": False}, 3.0)
+    listener.writer.close()
     assert read_scalars(run.path / "tensorboard") == {
         ("valid_log_likelihood", 1): -9.5,
         ("valid_log_likelihood", 2): -9.25,

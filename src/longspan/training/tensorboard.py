@@ -13,11 +13,11 @@ class TensorBoardListener(Listener):
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise InputError("--tensorboard needs tensorboardX: pip install 'longspan[tensorboard]'") from error
-        self.writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=len(run.metrics()) + 1)
+        folder = str(run.path / "tensorboard")
+        self.writer = SummaryWriter(folder, purge_step=len(run.metrics()) + 1, flush_secs=5)
 
     def on_epoch(self, record: dict, seconds: float) -> None:
         for name, value in record.items():
             if isinstance(value, float):
                 self.writer.add_scalar(name, value, record["epoch"])
         self.writer.add_scalar("seconds", seconds, record["epoch"])
-        self.writer.flush()
