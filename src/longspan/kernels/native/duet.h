@@ -12,7 +12,7 @@ constexpr long kUnitsForTwo = 192;  // below, meeting after every step costs mor
 
 class Duet {
  public:
-  explicit Duet(long steps, long units) : steps_(steps), units_(units), half_((units / 2 + 15) / 16 * 16) {}
+  explicit Duet(long steps, long units) : steps_(steps), units_(units), half_((units / 2 + 8) / 16 * 16) {}
 
   template <class Step>
   void lead(const Step& step) {
