@@ -2,7 +2,8 @@
 
 A recipe is `sgd` and any of the letters C (clip), L (leaky units), R (rectifiers with L1), M (Nesterov momentum), or
 `hf` (Hessian-free) and any of L and R; in front may stand an output model, else the data set's usual one is taken. What
-a letter changes is said once below; what an output model or a data set wants on top of that is said for each.
+a letter changes is said once below; what it or plain descent wants on a data set is said for each, and at last what one
+recipe wants on top of that.
 """
 
 import difflib
@@ -19,8 +20,10 @@ LETTERS = {
     "c": {"clip": 15.0},
     "l": {"leaky_share": 0.5},
     "r": {"activation": "rectifier", "l1": 1e-5},
-    "m": {"momentum": 0.9, "learning_rate": 0.005},
+    "m": {"momentum": 0.9},
 }
+MORE_WITH_MOMENTUM = 10
+"""What momentum makes of every gradient, so the rate of plain descent is divided by it."""
 
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block": 1000}
@@ -83,17 +86,23 @@ SMALL_MUSIC = {
 }
 """For NADE with rectifiers and momentum on some hundred songs, which overfits before anything else goes wrong."""
 
-# What one recipe wants on top of that on one data set, or on others of a kind, found by search on validation.
-TUNED: dict[tuple[str, str], dict] = {
-    ("sgd+c", "jsb"): {"hidden_size": 300, "learning_rate": 0.0173, "clip": 5.0},
-    ("sgd+c", "nottingham"): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
-    ("sgd+c", "words"): {
+# What descent wants with an output on a data set, or on others of a kind; with a letter, what that letter wants there.
+# Like all that follows found by search on validation.
+DESCENT: dict[tuple[str, str, str], dict] = {
+    ("bernoulli", "jsb", ""): {"hidden_size": 300, "learning_rate": 0.0173},
+    ("bernoulli", "jsb", "c"): {"clip": 5.0},
+    ("bernoulli", "nottingham", ""): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
-        "clip": 1.0,
         "recurrent_scale": 1.0,
         "output_scale": 0.05,
     },
+    ("factored", "words", "c"): {"clip": 1.0},
+}
+
+# What one recipe wants on top of that on one data set, or on others of a kind.
+TUNED: dict[tuple[str, str], dict] = {
     ("nade:sgd+crm", "frames"): {
         "learning_rate": 0.03,
         "clip": 1.0,
@@ -180,9 +189,13 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
     canonical = str(Recipe(None if output == values["output"] else output, method, letters))
     values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
     values |= OUTPUTS.get((method, values["output"]), {})
-    for letter in LETTERS:
-        if letter in letters:
-            values |= LETTERS[letter]
+    for part in ("", *(letter for letter in LETTERS if letter in letters)):
+        values |= LETTERS.get(part, {})
+        if method == "sgd":
+            chosen = values["output"]
+            values |= DESCENT.get((chosen, data, part), DESCENT.get((chosen, kind, part), {}))
+    if "m" in letters:
+        values["learning_rate"] /= MORE_WITH_MOMENTUM
     return TrainConfig(**values | TUNED.get((canonical, data), TUNED.get((canonical, kind), {})))
 
 
