@@ -29,6 +29,7 @@ def quick_estimates(monkeypatch):
     monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
     monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
     monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
+    monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
     monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 300, "chains": 20})
     monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
     monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)
@@ -252,6 +253,7 @@ def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monk
     assert math.isfinite(estimated.log_likelihood_error)
     assert estimated.log_likelihood_error < 1e-3
     assert evaluator.log_likelihood(model) == evaluator.log_likelihood(model)
+    assert evaluator.log_likelihood(model) == pytest.approx(exact.log_likelihood, abs=1e-3)
     assert not model.output.exact
 
 

@@ -15,10 +15,11 @@ from longspan.models.outputs import EstimatedOutput
 
 ANNEALED_STEPS, PLAIN_STEPS = 25, 25
 """Gibbs steps of a sample: with growing weights, then with all of them."""
-CRUDE = {"temperatures": 50, "chains": 1}
-"""Effort of `log_prob`, little enough for every frame after every epoch."""
-ACCURATE = {"temperatures": 1000, "chains": 100}
-"""Effort of `accurate_log_prob`: chains as in 2012, and steps that make its bias small beside its spread."""
+CRUDE = {"temperatures": 1000, "chains": 1}
+"""Effort of `log_prob`. A single chain does for a mean over frames, but temperatures cannot be saved: at 50 a machine
+with strong weights, trained for some minutes on chorales, looks 1.4 nats better than it is."""
+ACCURATE = {"temperatures": 5000, "chains": 20}
+"""Effort of `accurate_log_prob`: as much as the 100 chains of 2012 with 1000 temperatures, and less biased."""
 FRAMES_AT_A_TIME = 8
 """Frames whose chains run side by side in the accurate pass: enough for a matrix product, few enough for the cache."""
 
