@@ -29,7 +29,7 @@ CHUNK_LENGTH = 200
 TASK_LANES = 100
 ACCURACY_SAMPLES = 10
 """Frames sampled for every true frame when accuracy is estimated."""
-ACCURATE_STEPS = 400
+ACCURATE_STEPS = 800
 """Steps whose likelihood is estimated well, to correct the rough estimate of all."""
 GLANCE_STEPS = 300
 """Steps whose likelihood is estimated roughly after every epoch, always the same ones by the same draws: what is

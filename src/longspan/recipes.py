@@ -35,7 +35,7 @@ LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 # come first, by descent with these rates.
 FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "clip": 1.0}
 
-OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 30, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
+OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
 
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
@@ -92,6 +92,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "jsb", ""): {"hidden_size": 300, "learning_rate": 0.0173},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "nottingham", ""): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.5, "output_scale": 0.03, "plateau_epochs": 4},
+    ("rbm", "frames", "c"): {"clip": 5.0},
     ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
