@@ -4,8 +4,8 @@
     python -m benchmarks training_step words      # some
     python -m benchmarks --threads 2 training_step
 
-Every contestant gets the same number of threads. Figures go to results/benchmarks/NAME.json; `python -m
-benchmarks.picture` draws the README's picture from them.
+Every contestant gets the same number of threads. Figures go to results/benchmarks/NAME.json, or NAME-2-threads.json;
+`python -m benchmarks.picture` draws the README's picture from them.
 """
 
 import argparse
@@ -73,7 +73,8 @@ def run(name: str, threads: int, output: Path) -> None:
         **figures,
     }
     output.mkdir(parents=True, exist_ok=True)
-    (output / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    stem = name if threads == 1 else f"{name}-{threads}-threads"
+    (output / f"{stem}.json").write_text(json.dumps(document, indent=1) + "\n")
     header, *rows = module.table(figures) if hasattr(module, "table") else _plain(figures)
     shown = Table(*header, title=f"{name}: {(module.__doc__ or '').splitlines()[0]}", title_justify="left")
     for row in rows:
