@@ -110,6 +110,8 @@ class TrainConfig:
     """nade, rbm: passes over shuffled frames that fit the output alone before training."""
     pretrain_recurrent: int = 0
     """nade, rbm: passes with independent keys as output that fit the recurrent network before training."""
+    pretrain_rate: float = 0.05
+    """nade, rbm: step size of those passes, which independent keys want smaller than an RBM does."""
 
     # Sequences and budget
     chunk_length: int = 100
@@ -195,6 +197,7 @@ RULES = (
     Rule("slice_size", 1, 1_000_000),
     Rule("pretrain_frames", 0),
     Rule("pretrain_recurrent", 0),
+    Rule("pretrain_rate", 0, open_low=True),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 0),

@@ -51,7 +51,7 @@ def pretrain(
     """The model after the pretrainings that its config asks for.
 
     Args:
-        config: how many passes of each; rate, momentum and threshold are those of training.
+        config: how many passes of each, and the rate of the recurrent ones; all else is as in training.
         model: freshly initialised.
         songs: of the training split.
         source: the same as chunks.
@@ -78,7 +78,8 @@ def _pretrain_recurrent(
     passes = (source.epoch(number) for number in range(config.pretrain_recurrent))
     carry = Carry(helper.start(config.lanes), jnp.zeros((), jnp.int32))
     report = _numbered("recurrent network", config.pretrain_recurrent, on_epoch)
-    params = _descend(config, Objective.of(config), params, carry, passes, source, Context(constants, key), report)
+    slower = dataclasses.replace(config, learning_rate=config.pretrain_rate)
+    params = _descend(slower, Objective.of(config), params, carry, passes, source, Context(constants, key), report)
     trained = eqx.combine(params, constants)
     return trained.cell, dataclasses.replace(output, visible_weights=trained.output.weights)
 
