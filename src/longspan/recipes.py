@@ -92,8 +92,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "jsb", ""): {"hidden_size": 300, "learning_rate": 0.0173},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "nottingham", ""): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
-    ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.5, "output_scale": 0.03, "plateau_epochs": 4},
-    ("rbm", "frames", "c"): {"clip": 5.0},
+    ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
+    ("rbm", "frames", "c"): {"clip": 3.0},
     ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
