@@ -96,8 +96,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("rbm", "frames", "c"): {"clip": 3.0},
     ("factored", "words", ""): {
         "activation": "sigmoid",
-        "learning_rate": 2.0,
-        "recurrent_scale": 1.0,
+        "learning_rate": 4.0,
+        "input_scale": 0.1,
         "output_scale": 0.05,
     },
     ("factored", "words", "c"): {"clip": 1.0},
