@@ -13,8 +13,9 @@ from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
 from longspan.models.outputs import EstimatedOutput
 
-ANNEALED_STEPS, PLAIN_STEPS = 25, 25
-"""Gibbs steps of a sample: with growing weights, then with all of them."""
+ANNEALED_STEPS, PLAIN_STEPS = 400, 25
+"""Gibbs steps of a sample: with growing weights, then with all of them. On chorales, expected accuracy is 28 % after 25
+steps of the first kind, 32 % after 400 and no more than 32.5 % after 1000."""
 CRUDE = {"temperatures": 1000, "chains": 1}
 """Effort of `log_prob`. A single chain does for a mean over frames, but temperatures cannot be saved: at 50 a machine
 with strong weights, trained for some minutes on chorales, looks 1.4 nats better than it is."""
