@@ -6,9 +6,6 @@ from longspan.config import TrainConfig
 
 RNNLM_GAIN = 1.003
 """rnnlm counts an epoch as progress when the validation log-likelihood improves by more than 0.3 %."""
-LAST_GAIN = 1.0003
-"""With the rate already halving, what an epoch must gain to be followed by another. Mikolov's program asks for 0.3 % here
-too, though the epoch after which it stops has just gained up to 1.5 % of perplexity."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -63,14 +60,11 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
 
 
 def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
-    """Once the gain falls under 0.3 % the rate halves every epoch; when it falls under 0.03 %, training ends."""
-
-    def gained(least: float) -> bool:
-        return before.last is None or score * least > before.last
-
-    if before.halving and not gained(LAST_GAIN):
-        stop = "the validation gain fell under 0.03 %"
-    halving = before.halving or not gained(RNNLM_GAIN)
+    """Once the gain falls under 0.3 % the rate halves every epoch; when it does so again, training ends."""
+    too_little = before.last is not None and score * RNNLM_GAIN < before.last
+    if too_little and before.halving:
+        stop = "the validation gain fell under 0.3 % again"
+    halving = before.halving or too_little
     if halving:
         after = msgspec.structs.replace(after, halving=True, scale=after.scale / 2)
     return Decision(after, is_best, restore_best=not is_best, stop=stop)
