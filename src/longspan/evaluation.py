@@ -102,7 +102,8 @@ class SplitEvaluator:
         hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         chosen = self._some_steps(GLANCE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        return float(np.mean(_rough_log_probs(model.output, hidden[chosen], targets, key_rough), dtype=np.float64))
+        rough = np.asarray(_rough_log_probs(model.output, hidden[chosen], targets, key_rough))
+        return float(rough.astype(np.float64).mean())
 
     def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
         """Mean log-likelihood and its standard error, by a rough pass over all steps and an accurate one over some."""
