@@ -38,7 +38,7 @@ FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "c
 OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
 
 MUSIC = {"output": "bernoulli"}
-WORDS = {"output": "factored", "chunk_length": 40, "plateau_epochs": 1, "plateau_gain": 0.003, "patience": 4}
+WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
 
 TASKS = {
