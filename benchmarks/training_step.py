@@ -23,6 +23,8 @@ def contestants(batch: int, units: int, characters: bool) -> dict:
     chunks = 32 if batch == 1 else 8 if batch < 64 else 4
     config = dataclasses.replace(
         recipes.settings("sgd+cm", "random", "characters" if characters else "frames"),
+        activation="tanh",
+        learning_rate_schedule="constant",
         hidden_size=units,
         lanes=batch,
         block=chunks,

@@ -101,6 +101,18 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "output_scale": 0.05,
     },
     ("factored", "words", "c"): {"clip": 1.0},
+    ("softmax", "characters", ""): {
+        "activation": "sigmoid",
+        "learning_rate": 3.0,
+        "learning_rate_schedule": "inverse",
+        "decay_steps": 50_000,
+        "recurrent_scale": 5.0,
+        "input_scale": 2.0,
+        "output_scale": 0.05,
+        "chunk_length": 50,
+        "max_epochs": 12,
+    },
+    ("softmax", "characters", "c"): {"clip": 1.0},
 }
 
 # What one recipe wants on top of that on one data set, or on others of a kind.
