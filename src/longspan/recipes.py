@@ -86,6 +86,16 @@ SMALL_MUSIC = {
 }
 """For NADE with rectifiers and momentum on some hundred songs, which overfits before anything else goes wrong."""
 
+SPELLING = {
+    "activation": "sigmoid",
+    "learning_rate": 3.0,
+    "recurrent_scale": 5.0,
+    "input_scale": 2.0,
+    "output_scale": 0.05,
+    "chunk_length": 50,
+}
+"""For characters: large weights from the start, and many small updates."""
+
 # What descent wants with an output on a data set, or on others of a kind; with a letter, what that letter wants there.
 # Like all that follows found by search on validation.
 DESCENT: dict[tuple[str, str, str], dict] = {
@@ -101,17 +111,9 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "output_scale": 0.05,
     },
     ("factored", "words", "c"): {"clip": 1.0},
-    ("softmax", "characters", ""): {
-        "activation": "sigmoid",
-        "learning_rate": 3.0,
-        "learning_rate_schedule": "inverse",
-        "decay_steps": 50_000,
-        "recurrent_scale": 5.0,
-        "input_scale": 2.0,
-        "output_scale": 0.05,
-        "chunk_length": 50,
-        "max_epochs": 12,
-    },
+    ("softmax", "characters", ""): SPELLING,
+    ("softmax", "ptb-chars", ""): SPELLING
+    | {"learning_rate_schedule": "inverse", "decay_steps": 50_000, "max_epochs": 12},
     ("softmax", "characters", "c"): {"clip": 1.0},
 }
 
