@@ -83,4 +83,5 @@ def test_help_and_bad_input_do_not_import_jax():
         "assert run(['train', 'sgd+x']) == 2; assert run(['train', '--learning-rate', '-1']) == 2; "
         "sys.exit('jax' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", probe], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    asked = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr

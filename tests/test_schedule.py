@@ -36,15 +36,6 @@ def test_constant_never_changes_the_rate_or_the_weights():
     assert all(d.schedule.scale == 1 and not d.restore_best for d in decisions)
 
 
-def test_a_gain_that_is_too_small_keeps_the_weights_but_halves_the_rate():
-    scores = [-6.0, -5.5, -5.49, -5.40, -5.395]
-    decisions = follow(scores, learning_rate_schedule="plateau", plateau_epochs=1, plateau_gain=0.003, patience=2)
-    assert [d.schedule.scale for d in decisions] == [1, 1, 0.5, 0.5, 0.25]
-    assert all(d.is_best for d in decisions)
-    worse = follow([*scores, -5.394], learning_rate_schedule="plateau", plateau_gain=0.003, patience=2)
-    assert [d.stop is not None for d in worse] == [False, False, False, False, False, True]
-
-
 def test_rnnlm_halves_every_epoch_once_the_gain_falls_under_a_third_of_a_percent():
     scores = [-6.0, -5.5, -5.49, -5.40, -5.395]
     decisions = follow(scores, learning_rate_schedule="rnnlm")

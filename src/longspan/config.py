@@ -80,8 +80,6 @@ class TrainConfig:
     """plateau: halve when validation stalls, best weights restored; rnnlm: Mikolov's; inverse: 1/(1+t/tau)."""
     plateau_epochs: int = 2
     """plateau: evaluations without gain before the rate is halved."""
-    plateau_gain: float = 0.0
-    """plateau: share by which the best score must improve to count as a gain, also for `patience`; 0.003 is 0.3 %."""
     decay_steps: float = 10_000
     """inverse: tau, in updates."""
     momentum: float = 0.0
@@ -188,7 +186,6 @@ RULES = (
     Rule("l1", 0),
     Rule("learning_rate", 0, open_low=True),
     Rule("plateau_epochs", 1),
-    Rule("plateau_gain", 0, 1, open_high=True),
     Rule("decay_steps", 0, open_low=True),
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),

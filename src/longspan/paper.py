@@ -60,7 +60,7 @@ TABLE2: dict[tuple[str, str], TextCell] = {
 }
 
 
-def test_figures(recipe: str, data: str) -> dict[str, float] | None:
+def figures_on_test(recipe: str, data: str) -> dict[str, float] | None:
     """The paper's test scores for a recipe and data set, if it has them; accuracy as a fraction, as ours is."""
     if music := TABLE1.get((recipe, data)):
         return {"log_likelihood": music.log_likelihood, "accuracy": music.accuracy / 100}

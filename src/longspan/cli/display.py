@@ -134,7 +134,7 @@ def next_commands(run: Run, split: str) -> str:
 def reference_rows(run: Run, data: Data, split: str) -> list[tuple[str, dict[str, float]]]:
     """What to hold a score against: the paper's cell for this recipe, and predictions that ignore the past."""
     rows = []
-    cell = paper.test_figures(run.config.recipe, run.config.data) if split == "test" else None
+    cell = paper.figures_on_test(run.config.recipe, run.config.data) if split == "test" else None
     if cell:
         rows.append(("paper", cell))
     baselines = trivial_baselines(data, split)

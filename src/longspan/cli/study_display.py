@@ -130,7 +130,7 @@ def show_result(result: StudyResult, folder: Path) -> None:
     for name in names:
         table.add_column(SHOWN[name], justify="right")
     table.add_row("this model", *(format_figure(name, winner.tested.test[name]) for name in names), style="bold")
-    if figures := paper.test_figures(result.recipe, result.data):
+    if figures := paper.figures_on_test(result.recipe, result.data):
         table.add_row("paper", *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
     console.print(

@@ -108,7 +108,7 @@ def _clip(run: Run) -> float | None:
 def _scores(run: Run) -> list[ScoreValue]:
     """Every figure the run was given at its end; an estimate's error stands with the estimate."""
     test = (run.result() or {}).get("test", {})
-    theirs = paper.test_figures(run.config.recipe, run.config.data) or {}
+    theirs = paper.figures_on_test(run.config.recipe, run.config.data) or {}
     return [
         ScoreValue(name, value, theirs.get(name), test.get(f"{name}_error"))
         for name, value in test.items()

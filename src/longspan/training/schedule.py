@@ -15,9 +15,9 @@ class Schedule(msgspec.Struct, frozen=True):
     best_epoch: int = 0
     last: float | None = None
     stale: int = 0
-    """Validations since the last gain."""
+    """Validations since the best one."""
     waiting: int = 0
-    """Validations since the last gain or the last halving, whichever is later."""
+    """Validations since the best one or the last halving, whichever is later."""
     scale: float = 1.0
     """Factor on the learning rate."""
     halving: bool = False
@@ -36,19 +36,17 @@ class Decision(msgspec.Struct, frozen=True):
 def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) -> Decision:
     """Judge the validation log-likelihood `score` of an epoch.
 
-    The run stops after `patience` validations without a gain, under any schedule.
+    The run stops after `patience` validations without a better score, under any schedule.
     """
     is_best = schedule.best is None or score > schedule.best
-    least = config.plateau_gain if config.learning_rate_schedule == "plateau" else 0.0
-    gained = schedule.best is None or score > schedule.best + least * abs(schedule.best)
-    stale = 0 if gained else schedule.stale + 1
+    stale = 0 if is_best else schedule.stale + 1
     after = msgspec.structs.replace(
         schedule,
         best=score if is_best else schedule.best,
         best_epoch=epoch if is_best else schedule.best_epoch,
         last=score,
         stale=stale,
-        waiting=0 if gained else schedule.waiting + 1,
+        waiting=0 if is_best else schedule.waiting + 1,
     )
     stop = f"no better validation score for {stale} epochs" if stale >= config.patience else None
     if config.learning_rate_schedule == "plateau" and after.waiting >= config.plateau_epochs:
