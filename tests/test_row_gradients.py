@@ -55,9 +55,9 @@ def advance(optimizer, config, data):
     return before, to_named(params), info.of_updates()
 
 
-@pytest.mark.parametrize(("output", "lanes"), [("factored", 1), ("softmax", 3)])
-def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes):
-    config, threshold = config_of(output, lanes=lanes), 0.1
+@pytest.mark.parametrize(("output", "lanes", "dropout"), [("factored", 1, 0), ("factored", 1, 0.5), ("softmax", 3, 0)])
+def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes, dropout):
+    config, threshold = config_of(output, lanes=lanes, dropout=dropout), 0.1
     by_rows = make_optimizer(config, objective_of(config, data), threshold, lambda: False)
     whole = FirstOrder(objective_of(config, data), config.learning_rate, 0.0, threshold)
     before, got, figures = advance(by_rows, config, data)

@@ -36,11 +36,11 @@ def test_constant_never_changes_the_rate_or_the_weights():
     assert all(d.schedule.scale == 1 and not d.restore_best for d in decisions)
 
 
-def test_rnnlm_halves_every_epoch_once_the_gain_falls_under_a_third_of_a_percent():
-    scores = [-6.0, -5.5, -5.49, -5.40, -5.395]
+def test_rnnlm_halves_every_epoch_once_one_gains_under_a_third_of_a_percent_until_one_gains_nothing():
+    scores = [-6.0, -5.5, -5.49, -5.40, -5.395, -5.394]
     decisions = follow(scores, learning_rate_schedule="rnnlm")
-    assert [d.schedule.scale for d in decisions] == [1, 1, 0.5, 0.25, 0.125]
-    assert [d.stop is not None for d in decisions] == [False, False, False, False, True]
+    assert [d.schedule.scale for d in decisions] == [1, 1, 1 / 2, 1 / 4, 1 / 8, 1 / 16]
+    assert [d.stop is not None for d in decisions] == [False, False, False, False, False, True]
 
 
 def test_rnnlm_goes_back_to_the_best_weights_when_an_epoch_was_worse():

@@ -195,6 +195,11 @@ def test_an_rbm_is_refused_before_any_data_are_read(changes):
     assert "\n" not in str(refusal.value)
 
 
+def test_dropout_is_refused_because_the_objective_must_stay_the_same():
+    with pytest.raises(InputError, match=r"got --dropout 0\.2"):
+        dataclasses.replace(recipes.settings("hf", "no such data", "frames"), dropout=0.2)
+
+
 @pytest.fixture(scope="module")
 def music():
     return tiny_music()

@@ -205,6 +205,27 @@ def test_objective_is_the_scaled_sum_over_counted_steps_plus_l1(loss, scale, mus
     assert float(value) == pytest.approx(scale * (losses.sum() + penalty), rel=1e-5)
 
 
+def test_dropout_hides_units_from_the_output_and_makes_the_others_louder(music):
+    config = tiny_config(hidden_size=400, activation="tanh", dropout=0.3, chunk_length=1)
+    model = initial_model(config, DataRecord.of(music), base_rates(music))
+    params, constants = split_constants(model)
+    chunk = jax.tree.map(lambda leaf: leaf[3], ChunkSource(config, music).epoch(0))
+    descend = jax.value_and_grad(Objective.of(config), has_aux=True)
+
+    def at_step(number):
+        carry = first_carry(model, config)._replace(step=jnp.float32(number))
+        (_, (_, total)), slopes = descend(params, carry, chunk, Context(constants, jax.random.key(0)))
+        return float(total), np.any(np.asarray(slopes.output.weights) != 0, axis=1)
+
+    _, hidden = model.run(model.start(1), chunk.inputs, chunk.resets, chunk.lengths)
+    total, seen = at_step(0)
+    assert 0.6 < seen.mean() < 0.8
+    logits = (np.asarray(hidden)[0, 0] * seen / 0.7) @ np.asarray(model.output.weights) + np.asarray(model.output.bias)
+    losses = np.logaddexp(0, logits) - logits * np.asarray(chunk.targets)[0, 0]
+    assert total == pytest.approx(losses.sum(), rel=1e-4)
+    assert np.any(at_step(1)[1] != seen)
+
+
 def test_leaks_are_saved_and_never_trained(music, tmp_path):
     config = tiny_config("sgd+clm", leaky_share=0.5, learning_rate=0.1)
     run = start(tmp_path / "run", music, config)

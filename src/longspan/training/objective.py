@@ -1,7 +1,7 @@
 """What a chunk contributes to training: its negative log-likelihood and the L1 penalty of section 3.4."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -16,6 +16,8 @@ from longspan.models.cells import LeakyCell
 from longspan.models.outputs import OutputByRows
 from longspan.models.sequence import SequenceModel
 from longspan.optim.gradients import Gradient, Table
+
+States: TypeAlias = Float[Array, "time lanes hidden"]
 
 
 class Context(NamedTuple):
@@ -34,10 +36,11 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """Loss of one chunk: `scale * (sum of -log p + l1 * sum of |h|)`."""
+    """Loss of one chunk: `scale * (sum of -log p + l1 * sum of |h|)`, the output seeing `h` through dropout."""
 
     scale: float
     l1: float
+    dropout: float = 0.0
 
     @staticmethod
     def of(config: TrainConfig, counted_steps: int | None = None) -> "Objective":
@@ -46,7 +49,7 @@ class Objective:
         That length is the chunk's, or `counted_steps` where targets stand at fewer steps.
         """
         steps = config.chunk_length if counted_steps is None else counted_steps
-        return Objective(1 / (steps * config.lanes) if config.loss == "mean" else 1.0, config.l1)
+        return Objective(1 / (steps * config.lanes) if config.loss == "mean" else 1.0, config.l1, config.dropout)
 
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -61,7 +64,8 @@ class Objective:
             state, hidden, penalty = model.cell.run_penalised(*walked, self._penalty_weights(chunk))
         else:
             (state, hidden), penalty = model.run(*walked), 0.0
-        losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry))
+        key, dropout_key = _keys(context, carry)
+        losses = model.output.loss(self._dropped(hidden, dropout_key), chunk.targets, chunk.lengths, key=key)
         return self._sum_up(losses, penalty, state, carry, chunk)
 
     def by_rows(
@@ -82,11 +86,13 @@ class Objective:
             assert isinstance(model.cell, LeakyCell)
             weights = self._penalty_weights(chunk) if self.l1 > 0 else None
             state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
+            key, dropout_key = _keys(context, carry)
+            hidden = self._dropped(hidden, dropout_key)
             if isinstance(model.output, OutputByRows):
                 scale = self.scale * chunk.mask
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
             else:
-                losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=_key(context, carry)), None
+                losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=key), None
             value, observed = self._sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
@@ -104,6 +110,13 @@ class Objective:
             gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
         return (value, observed), Gradient(gradient, tuple(tables))
 
+    def _dropped(self, hidden: States, key: PRNGKeyArray) -> States:
+        """Each unit hidden from the output at each step with that chance, the others louder in exchange."""
+        if self.dropout == 0:
+            return hidden
+        kept = jax.random.bernoulli(key, 1 - self.dropout, hidden.shape)
+        return jnp.where(kept, hidden / (1 - self.dropout), 0)
+
     def _penalty_weights(self, chunk):
         return self.l1 * chunk.mask.astype(jnp.float32)
 
@@ -112,8 +125,10 @@ class Objective:
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
 
 
-def _key(context: Context, carry: Carry) -> PRNGKeyArray:
-    return jax.random.fold_in(context.key, carry.step)
+def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """Of this chunk, for the output and for dropout."""
+    key = jax.random.fold_in(context.key, carry.step)
+    return key, jax.random.fold_in(key, 1)
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:

@@ -1,11 +1,13 @@
 """What a validation score decides: keep the weights as best, halve the learning rate, go back, or stop."""
 
+import math
+
 import msgspec
 
 from longspan.config import TrainConfig
 
-RNNLM_GAIN = 1.003
-"""rnnlm counts an epoch as progress when the validation log-likelihood improves by more than 0.3 %."""
+HALVING_GAIN, FINAL_GAIN = 0.003, 0.0003
+"""rnnlm: the relative gain in validation log-likelihood under which halving begins, and under which training ends."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -58,11 +60,15 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
 
 
 def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
-    """Once the gain falls under 0.3 % the rate halves every epoch; when it does so again, training ends."""
-    too_little = before.last is not None and score * RNNLM_GAIN < before.last
-    if too_little and before.halving:
-        stop = "the validation gain fell under 0.3 % again"
-    halving = before.halving or too_little
+    """Once an epoch gains too little the rate halves after every epoch, until one gains next to nothing.
+
+    Mikolov's program ends with the first halved epoch that gains under 0.3 %; those after it gain little each but,
+    with dropout, some percent of perplexity together.
+    """
+    gain = math.inf if before.last is None else (score - before.last) / abs(before.last)
+    halving = before.halving or gain < HALVING_GAIN
+    if before.halving and gain < FINAL_GAIN:
+        stop = f"the validation gain fell under {FINAL_GAIN:.2%}"
     if halving:
         after = msgspec.structs.replace(after, halving=True, scale=after.scale / 2)
     return Decision(after, is_best, restore_best=not is_best, stop=stop)
