@@ -2,7 +2,8 @@
 
 The paper's (section 4): hidden size, learning rate and its schedule, momentum and its schedule, L1, share of leaky
 units and their alpha, and the non-linearity for music; small grids for text. It prints alpha as up to 2, a misprint
-for 0.2, and does not say which schedules were tried. Ours: the scales of the initial weights, and the size of NADE.
+for 0.2, and does not say which schedules were tried. Ours: the scales of the initial weights, the size of NADE, and
+dropout, which the paper does not know.
 Clipping stays as the recipe has it, for the paper fixes the threshold rather than searching it.
 """
 
@@ -14,6 +15,7 @@ INITIAL_SCALES = {
     "recurrent_scale": {"low": 0.2, "high": 1.0},
     "input_scale": {"low": 0.05, "high": 0.5, "log": True},
 }
+DROPOUT = {"dropout": {"low": 0.0, "high": 0.6}}
 FIRST_ORDER = {
     "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
     # Halving on a plateau is named twice: it forgives a rate that was chosen too high.
@@ -32,15 +34,15 @@ CHARACTER_RATES = [0.1, 0.5, 1.5]
 def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
     """The paper's space for a recipe and what it predicts, as a plain dictionary such as a TOML space holds."""
     if targets == "words":
-        return {"learning_rate": WORD_RATES} | _units(config) | INITIAL_SCALES
+        return {"learning_rate": WORD_RATES} | _units(config) | INITIAL_SCALES | DROPOUT
     if targets == "characters":
-        return {"learning_rate": CHARACTER_RATES} | _units(config) | INITIAL_SCALES
+        return {"learning_rate": CHARACTER_RATES} | _units(config) | INITIAL_SCALES | DROPOUT
     space = {"hidden_size": {"low": 100, "high": 400}} | _units(config) | INITIAL_SCALES
     if config.output == "nade":
         space["nade_size"] = {"low": 100, "high": 300}
     if _is_hessian_free(config):
         return space
-    return space | FIRST_ORDER | (MOMENTUM if config.momentum > 0 else {})
+    return space | DROPOUT | FIRST_ORDER | (MOMENTUM if config.momentum > 0 else {})
 
 
 def _units(config: TrainConfig) -> dict:
