@@ -72,36 +72,40 @@ USUAL: dict[TargetKind, str] = {
 }
 """The recipe where none is named: what does best on such data for the time it takes."""
 
-SMALL_MUSIC = {
-    "hidden_size": 120,
-    "nade_size": 130,
-    "learning_rate": 0.3,
-    "clip": 0.5,
+JOINT_KEYS = {"activation": "sigmoid", "nade_size": 200, "learning_rate": 0.6, "dropout": 0.3, "patience": 6}
+"""For NADE: without dropout it learns songs by heart before anything else goes wrong."""
+
+# Some hundred short songs, on which an epoch says little.
+CHORALES = {"plateau_epochs": 4, "patience": 16}
+RECTIFIED_CHORALES = {
+    "learning_rate": 3.0,
     "l1": 0.0474,
     "recurrent_scale": 1.0,
     "input_scale": 0.03,
     "output_scale": 0.03,
-    "plateau_epochs": 4,
-    "patience": 16,
 }
-"""For NADE with rectifiers and momentum on some hundred songs, which overfits before anything else goes wrong."""
 
-SPELLING = {
-    "activation": "sigmoid",
-    "learning_rate": 3.0,
-    "recurrent_scale": 5.0,
-    "input_scale": 2.0,
-    "output_scale": 0.05,
-    "chunk_length": 50,
-}
-"""For characters: large weights from the start, and many small updates."""
-
-# What descent wants with an output on a data set, or on others of a kind; with a letter, what that letter wants there.
-# Like all that follows found by search on validation.
+# What descent wants with an output on a kind of data, and then what it wants on one data set of that kind; with a
+# letter, what that letter wants there. Like all that follows found by search on validation.
 DESCENT: dict[tuple[str, str, str], dict] = {
-    ("bernoulli", "jsb", ""): {"hidden_size": 300, "learning_rate": 0.0173},
+    ("bernoulli", "frames", ""): {"dropout": 0.3},
+    ("bernoulli", "jsb", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.3},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
-    ("bernoulli", "nottingham", ""): {"learning_rate": 0.106, "input_scale": 0.1, "plateau_epochs": 1},
+    ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
+    ("bernoulli", "nottingham", ""): {"learning_rate": 0.04, "input_scale": 0.1, "dropout": 0.2, "plateau_epochs": 1},
+    ("bernoulli", "nottingham", "c"): {"learning_rate": 0.106},
+    ("bernoulli", "piano-midi", ""): {"hidden_size": 300, "dropout": 0.6},
+    ("nade", "frames", ""): JOINT_KEYS,
+    ("nade", "frames", "c"): {"clip": 1.0},
+    ("nade", "frames", "r"): {"learning_rate": 0.3, "l1": 1e-3, "input_scale": 0.05, "output_scale": 0.03},
+    ("nade", "bach", ""): CHORALES,
+    ("nade", "bach", "c"): {"clip": 0.5},
+    ("nade", "bach", "r"): RECTIFIED_CHORALES,
+    ("nade", "jsb", ""): CHORALES,
+    ("nade", "jsb", "c"): {"clip": 0.5},
+    ("nade", "jsb", "r"): RECTIFIED_CHORALES,
+    ("nade", "piano-midi", ""): {"dropout": 0.5},
+    ("nade", "piano-midi", "r"): {"hidden_size": 300, "dropout": 0.6, "l1": 0.01},
     ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
     ("rbm", "frames", "c"): {"clip": 3.0},
     ("factored", "words", ""): {
@@ -109,24 +113,25 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "learning_rate": 2.0,
         "recurrent_scale": 1.0,
         "output_scale": 0.05,
+        "dropout": 0.2,
     },
     ("factored", "words", "c"): {"clip": 1.0},
-    ("softmax", "characters", ""): SPELLING,
-    ("softmax", "ptb-chars", ""): SPELLING
-    | {"learning_rate_schedule": "inverse", "decay_steps": 50_000, "max_epochs": 12},
+    ("factored", "words", "r"): {"learning_rate": 0.5, "recurrent_scale": 0.5},
+    # Large weights from the start, and many small updates.
+    ("softmax", "characters", ""): {
+        "activation": "sigmoid",
+        "learning_rate": 3.0,
+        "recurrent_scale": 5.0,
+        "input_scale": 2.0,
+        "output_scale": 0.05,
+        "chunk_length": 50,
+    },
     ("softmax", "characters", "c"): {"clip": 1.0},
+    ("softmax", "ptb-chars", ""): {"learning_rate_schedule": "inverse", "decay_steps": 50_000, "max_epochs": 12},
 }
 
-# What one recipe wants on top of that on one data set, or on others of a kind.
+# What one recipe wants on top of that on one data set.
 TUNED: dict[tuple[str, str], dict] = {
-    ("nade:sgd+crm", "frames"): {
-        "learning_rate": 0.03,
-        "clip": 1.0,
-        "l1": 1e-3,
-        "input_scale": 0.05,
-        "output_scale": 0.03,
-        "patience": 5,
-    },
     ("hf", "jsb"): {
         "hidden_size": 150,
         "input_scale": 0.5,
@@ -135,8 +140,6 @@ TUNED: dict[tuple[str, str], dict] = {
         "cg_iterations": 60,
         "patience": 4,
     },
-    ("nade:sgd+crm", "jsb"): SMALL_MUSIC,
-    ("nade:sgd+crm", "bach"): SMALL_MUSIC,
     ("nade:hf", "jsb"): {
         "hidden_size": 150,
         "pretrain_frames": 20,
@@ -209,10 +212,10 @@ def settings(recipe: str, data: str, targets: TargetKind | None = None) -> Train
         values |= LETTERS.get(part, {})
         if method == "sgd":
             chosen = values["output"]
-            values |= DESCENT.get((chosen, data, part), DESCENT.get((chosen, kind, part), {}))
+            values |= DESCENT.get((chosen, kind, part), {}) | DESCENT.get((chosen, data, part), {})
     if "m" in letters:
         values["learning_rate"] /= MORE_WITH_MOMENTUM
-    return TrainConfig(**values | TUNED.get((canonical, data), TUNED.get((canonical, kind), {})))
+    return TrainConfig(**values | TUNED.get((canonical, data), {}))
 
 
 def read_toml(path: Path) -> dict:
