@@ -127,6 +127,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "chunk_length": 50,
     },
     ("softmax", "characters", "c"): {"clip": 1.0},
+    ("softmax", "characters", "r"): {"learning_rate": 0.5, "recurrent_scale": 1.0, "input_scale": 1.0},
     ("softmax", "ptb-chars", ""): {"learning_rate_schedule": "inverse", "decay_steps": 50_000, "max_epochs": 12},
 }
 
