@@ -95,7 +95,7 @@ def draw_case(kind, activation, leaky):
     return model, chunks, draw(len(LENGTHS), LANES, HIDDEN)
 
 
-def explicit_product(kind, model, chunks, entered, vector):
+def explicit_product(kind, model, chunks, entered, vector, heard):
     """The product with J' H J and the structural term, both matrices written out."""
     _, logits_of, curvature_of = OUTPUTS[kind]
     params, _ = split_constants(model)
@@ -118,6 +118,7 @@ def explicit_product(kind, model, chunks, entered, vector):
             )[:, 0]
             before = np.where(resets[:, None], 0, np.concatenate([first[None], hidden[:-1]]))
             inner.append(before @ recurrent + drive)
+            hidden = hidden * heard[:steps, chunk * LANES + lane]
             logits.append(logits_of(parameters, hidden, chunks.targets[chunk, :steps, lane]))
         return np.concatenate(logits), np.concatenate(inner)
 
@@ -141,22 +142,24 @@ def explicit_product(kind, model, chunks, entered, vector):
 
 
 @pytest.mark.parametrize(
-    ("kind", "activation", "leaky", "kernels"),
+    ("kind", "activation", "leaky", "dropout", "kernels"),
     [
-        ("bernoulli", "tanh", True, ""),
-        ("bernoulli", "rectifier", True, ""),
-        ("bernoulli", "tanh", True, "xla"),
-        ("softmax", "sigmoid", False, ""),
-        ("factored", "tanh", False, ""),
-        ("nade", "tanh", False, ""),
+        ("bernoulli", "tanh", True, 0, ""),
+        ("bernoulli", "rectifier", True, 0.5, ""),
+        ("bernoulli", "tanh", True, 0, "xla"),
+        ("softmax", "sigmoid", False, 0, ""),
+        ("factored", "tanh", False, 0, ""),
+        ("nade", "tanh", False, 0, ""),
     ],
 )
-def test_product_with_the_curvature_of_a_block(kind, activation, leaky, kernels, monkeypatch):
+def test_product_with_the_curvature_of_a_block(kind, activation, leaky, dropout, kernels, monkeypatch):
     monkeypatch.setenv("LONGSPAN_KERNELS", kernels)
     model, chunks, entered = draw_case(kind, activation, leaky)
     params, constants = split_constants(model)
     sequences = len(LENGTHS) * LANES
-    batch = Block(chunks, entered, constants, mean=True).sequences(np.arange(sequences), multiple=4)
+    heard = (np.random.default_rng(2).random((TIME, sequences, HIDDEN)) >= dropout) / (1 - dropout)
+    block = Block(chunks, entered, constants, mean=True, heard=heard if dropout else None)
+    batch = block.sequences(np.arange(sequences), multiple=4)
     assert batch.mask.shape[1] == 8, "two fillers"
     flat, unravel = ravel_pytree(params)
     vector = np.random.default_rng(1).normal(size=len(flat))
@@ -166,5 +169,5 @@ def test_product_with_the_curvature_of_a_block(kind, activation, leaky, kernels,
         )
     )
     found, _ = ravel_pytree(product(params, batch, unravel(jnp.asarray(vector, jnp.float32))))
-    expected = explicit_product(kind, model, chunks, entered, vector)
+    expected = explicit_product(kind, model, chunks, entered, vector, heard)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())

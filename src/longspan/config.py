@@ -73,7 +73,8 @@ class TrainConfig:
     l1: float = 0.0
     """L1 penalty on the hidden outputs, scaled like the loss."""
     dropout: float = 0.0
-    """sgd: share of the hidden outputs that the output layer does not see, drawn anew at every step of training."""
+    """Share of the hidden outputs that the output layer does not see in training, drawn anew at every step of every
+    chunk; hf: once for all of an update."""
 
     # Optimization
     learning_rate: float = 0.1
@@ -142,10 +143,6 @@ class TrainConfig:
             raise InputError(
                 "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
                 "as rbm:sgd+c, or choose another output, such as nade:hf"
-            )
-        if self.optimizer == "hf" and self.dropout > 0:
-            raise InputError(
-                f"hf needs a loss that stays the same: got --dropout {self.dropout:g}; leave it out, or train by sgd"
             )
 
 

@@ -10,11 +10,10 @@ Every cell of the paper's two tables, computed by `longspan reproduce`, beside t
 from the files under `results/` by `longspan reproduce --render-only`; run more trials, but do not edit this page.
 
 A cell is a random search over the paper's intervals and our additions to them (docs/search.md), whose first trial is
-the recipe as shipped; its winner is the trial with the best *validation* score and is scored on the test split once. One
-addition changes more than the search: with `sgd`, dropout hides some hidden units from the output layer in training,
-which the paper did not do. ± is the standard deviation over seeds of the winning settings. Time is spent on cells that
-are behind the paper's test number, so cells differ in how many trials they had. A number in bold is at or better than
-the paper's.
+the recipe as shipped; its winner is the trial with the best *validation* score and is scored on the test split once.
+One addition changes more than the search: dropout hides some hidden units from the output layer in training, which the
+paper did not do. ± is the standard deviation over seeds of the winning settings. Time is spent on cells that are behind
+the paper's test number, so cells differ in how many trials they had. A number in bold is at or better than the paper's.
 """
 
 SETTINGS_SHOWN = {

@@ -111,11 +111,7 @@ class Objective:
         return (value, observed), Gradient(gradient, tuple(tables))
 
     def _dropped(self, hidden: States, key: PRNGKeyArray) -> States:
-        """Each unit hidden from the output at each step with that chance, the others louder in exchange."""
-        if self.dropout == 0:
-            return hidden
-        kept = jax.random.bernoulli(key, 1 - self.dropout, hidden.shape)
-        return jnp.where(kept, hidden / (1 - self.dropout), 0)
+        return hidden if self.dropout == 0 else hidden * heard(key, self.dropout, hidden.shape)
 
     def _penalty_weights(self, chunk):
         return self.l1 * chunk.mask.astype(jnp.float32)
@@ -123,6 +119,11 @@ class Objective:
     def _sum_up(self, losses, penalty, state, carry, chunk):
         total = jnp.sum(jnp.where(chunk.mask, losses, 0))
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
+
+
+def heard(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """By what to multiply hidden units before the output: 0 with a chance of `dropout`, else as much more than 1."""
+    return jnp.where(jax.random.bernoulli(key, 1 - dropout, shape), 1 / (1 - dropout), 0.0)
 
 
 def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:

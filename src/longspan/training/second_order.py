@@ -24,7 +24,7 @@ from longspan.optim.gauss_newton import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeState
 from longspan.optim.hessian_free_settings import HessianFreeSettings
 from longspan.optim.interface import Info
-from longspan.training.objective import Carry, Context, Objective
+from longspan.training.objective import Carry, Context, Objective, heard
 from longspan.training.sequence_batch import AXES, Block, Sequences, draw, enter
 
 
@@ -113,7 +113,8 @@ class SecondOrder:
         if not np.isfinite(observed).all():
             return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
-        block = Block(chunks._replace(mask=counted), entered, context.constants, self.mean)
+        heard = self._heard(params, counted.shape, context, state)
+        block = Block(chunks._replace(mask=counted), entered, context.constants, self.mean, heard)
         part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
         params, state, info = self.method.update(
             params,
@@ -124,6 +125,16 @@ class SecondOrder:
         )
         return params, state, carry, Info(observed, figures(info), 1)
 
+    def _heard(self, params, shape, context, state) -> np.ndarray | None:
+        """The dropout of an update, decided by seed and update."""
+        if self.objective.dropout == 0:
+            return None
+        cell = eqx.combine(params, context.constants).cell
+        units = cell.output(cell.initial_state()).size
+        chunks, steps, lanes = shape
+        key = jax.random.fold_in(context.key, state.step)
+        return np.asarray(heard(key, self.objective.dropout, (steps, chunks * lanes, units)))
+
 
 def network(params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
@@ -131,7 +142,8 @@ def network(params: SequenceModel, batch: Sequences) -> WithStructure:
     length = jnp.max(batch.steps)
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
-    logits = _exact(model).logits(hidden, batch.targets, length)
+    seen = hidden if batch.heard is None else hidden * batch.heard
+    logits = _exact(model).logits(seen, batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
 
