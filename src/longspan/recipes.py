@@ -35,7 +35,10 @@ LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 # come first, by descent with these rates.
 FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "clip": 1.0}
 
-OUTPUTS = {("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10}, ("hf", "nade"): FRAMES_FIRST}
+OUTPUTS = {
+    ("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10},
+    ("hf", "nade"): FRAMES_FIRST | {"dropout": 0.3},
+}
 
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
@@ -88,13 +91,26 @@ RECTIFIED_CHORALES = {
 # What descent wants with an output on a kind of data, and then what it wants on one data set of that kind; with a
 # letter, what that letter wants there. Like all that follows found by search on validation.
 DESCENT: dict[tuple[str, str, str], dict] = {
-    ("bernoulli", "frames", ""): {"dropout": 0.3},
-    ("bernoulli", "jsb", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.3},
+    ("bernoulli", "frames", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.6, "dropout": 0.1},
+    ("bernoulli", "frames", "r"): {"learning_rate": 0.05},
+    ("bernoulli", "jsb", ""): {"learning_rate": 0.3, "dropout": 0.3},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
-    ("bernoulli", "nottingham", ""): {"learning_rate": 0.04, "input_scale": 0.1, "dropout": 0.2, "plateau_epochs": 1},
+    ("bernoulli", "nottingham", ""): {
+        "activation": "tanh",
+        "learning_rate": 0.04,
+        "input_scale": 0.1,
+        "dropout": 0.2,
+        "plateau_epochs": 1,
+    },
     ("bernoulli", "nottingham", "c"): {"learning_rate": 0.106},
-    ("bernoulli", "piano-midi", ""): {"hidden_size": 300, "dropout": 0.6},
+    ("bernoulli", "nottingham", "r"): {"learning_rate": 0.106},
+    ("bernoulli", "piano-midi", ""): {
+        "hidden_size": 300,
+        "activation": "tanh",
+        "learning_rate": 0.05,
+        "dropout": 0.6,
+    },
     ("nade", "frames", ""): JOINT_KEYS,
     ("nade", "frames", "c"): {"clip": 1.0},
     ("nade", "frames", "r"): {"learning_rate": 0.3, "l1": 1e-3, "input_scale": 0.05, "output_scale": 0.03},
