@@ -37,7 +37,7 @@ FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "c
 
 OUTPUTS = {
     ("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10},
-    ("hf", "nade"): FRAMES_FIRST | {"dropout": 0.3},
+    ("hf", "nade"): FRAMES_FIRST | {"activation": "sigmoid", "nade_size": 200, "dropout": 0.3},
 }
 
 MUSIC = {"output": "bernoulli"}
@@ -96,21 +96,14 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "jsb", ""): {"learning_rate": 0.3, "dropout": 0.3},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
-    ("bernoulli", "nottingham", ""): {
-        "activation": "tanh",
-        "learning_rate": 0.04,
+    ("bernoulli", "nottingham", "r"): {
+        "hidden_size": 200,
+        "learning_rate": 0.106,
         "input_scale": 0.1,
         "dropout": 0.2,
         "plateau_epochs": 1,
     },
-    ("bernoulli", "nottingham", "c"): {"learning_rate": 0.106},
-    ("bernoulli", "nottingham", "r"): {"learning_rate": 0.106},
-    ("bernoulli", "piano-midi", ""): {
-        "hidden_size": 300,
-        "activation": "tanh",
-        "learning_rate": 0.05,
-        "dropout": 0.6,
-    },
+    ("bernoulli", "piano-midi", ""): {"dropout": 0.6},
     ("nade", "frames", ""): JOINT_KEYS,
     ("nade", "frames", "c"): {"clip": 1.0},
     ("nade", "frames", "r"): {"learning_rate": 0.3, "l1": 1e-3, "input_scale": 0.05, "output_scale": 0.03},
@@ -158,11 +151,10 @@ TUNED: dict[tuple[str, str], dict] = {
         "patience": 4,
     },
     ("nade:hf", "jsb"): {
-        "hidden_size": 150,
         "pretrain_frames": 20,
         "learning_rate": 0.1,
         "clip": 2.0,
-        "minimal_damping": 0.02,
+        "minimal_damping": 1e-3,
         "cg_iterations": 40,
         "patience": 4,
     },

@@ -15,7 +15,7 @@ INITIAL_SCALES = {
     "recurrent_scale": {"low": 0.2, "high": 1.0},
     "input_scale": {"low": 0.05, "high": 0.5, "log": True},
 }
-DROPOUT = {"dropout": {"low": 0.0, "high": 0.6}}
+DROPOUT = {"dropout": {"low": 0.0, "high": 0.8}}
 FIRST_ORDER = {
     "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
     # Halving on a plateau is named twice: it forgives a rate that was chosen too high.
