@@ -37,6 +37,7 @@ FRAMES_FIRST = {"pretrain_frames": 5, "learning_rate": 0.03, "momentum": 0.9, "c
 
 OUTPUTS = {
     ("sgd", "rbm"): {"pretrain_frames": 60, "pretrain_recurrent": 10},
+    ("hf", "bernoulli"): {"activation": "sigmoid", "dropout": 0.2},
     ("hf", "nade"): FRAMES_FIRST | {"activation": "sigmoid", "nade_size": 200, "dropout": 0.3},
 }
 
@@ -93,7 +94,7 @@ RECTIFIED_CHORALES = {
 DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "frames", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.6, "dropout": 0.1},
     ("bernoulli", "frames", "r"): {"learning_rate": 0.05},
-    ("bernoulli", "jsb", ""): {"learning_rate": 0.3, "dropout": 0.3},
+    ("bernoulli", "jsb", ""): {"learning_rate": 1.5, "dropout": 0.3, "plateau_epochs": 4},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
     ("bernoulli", "nottingham", "r"): {
