@@ -86,11 +86,12 @@ def measure() -> dict:
     params, constants = split_constants(model)
     batch = draw_sequences(model, constants)
     vector = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), params)
-    plain, bare_loss = without_structure(network), partial(loss, 0.0)
+    undropped, bare_loss = partial(network, 0.0), partial(loss, 0.0)
+    plain = without_structure(undropped)
     gradient = jax.jit(jax.grad(partial(objective, plain, bare_loss)))
     naive_gradient = jax.jit(jax.grad(lambda params, batch: naive_loss(naive_network(params, batch), batch)))
     curvature = jax.jit(partial(linearise, plain, bare_loss))(params, batch)
-    damped = jax.jit(partial(linearise, network, bare_loss))(params, batch)
+    damped = jax.jit(partial(linearise, undropped, bare_loss))(params, batch)
     product = jax.jit(lambda curvature, vector: curvature(vector, 0.5))
     calls = {
         "gradient": lambda: gradient(params, batch),

@@ -1,5 +1,7 @@
 """The curvature of a block of sequences against explicit matrices, from finite differences of NumPy networks."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -157,17 +159,17 @@ def test_product_with_the_curvature_of_a_block(kind, activation, leaky, dropout,
     model, chunks, entered = draw_case(kind, activation, leaky)
     params, constants = split_constants(model)
     sequences = len(LENGTHS) * LANES
-    heard = (np.random.default_rng(2).random((TIME, sequences, HIDDEN)) >= dropout) / (1 - dropout)
-    block = Block(chunks, entered, constants, mean=True, heard=heard if dropout else None)
+    kept = np.random.default_rng(2).random((TIME, sequences, HIDDEN)) >= dropout
+    block = Block(chunks, entered, constants, mean=True, kept=kept if dropout else None)
     batch = block.sequences(np.arange(sequences), multiple=4)
     assert batch.mask.shape[1] == 8, "two fillers"
     flat, unravel = ravel_pytree(params)
     vector = np.random.default_rng(1).normal(size=len(flat))
     product = jax.jit(
         lambda params, batch, vector: gauss_newton_product(
-            network, lambda outputs, batch: loss(0.1, outputs, batch), params, batch, vector, WEIGHT
+            partial(network, dropout), lambda outputs, batch: loss(0.1, outputs, batch), params, batch, vector, WEIGHT
         )
     )
     found, _ = ravel_pytree(product(params, batch, unravel(jnp.asarray(vector, jnp.float32))))
-    expected = explicit_product(kind, model, chunks, entered, vector, heard)
+    expected = explicit_product(kind, model, chunks, entered, vector, kept / (1 - dropout))
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())

@@ -37,12 +37,12 @@ def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
         return {"learning_rate": WORD_RATES} | _units(config) | INITIAL_SCALES | DROPOUT
     if targets == "characters":
         return {"learning_rate": CHARACTER_RATES} | _units(config) | INITIAL_SCALES | DROPOUT
-    space = {"hidden_size": {"low": 100, "high": 400}} | _units(config) | INITIAL_SCALES
+    space = {"hidden_size": {"low": 100, "high": 400}} | _units(config) | INITIAL_SCALES | DROPOUT
     if config.output == "nade":
         space["nade_size"] = {"low": 100, "high": 300}
     if _is_hessian_free(config):
         return space
-    return space | DROPOUT | FIRST_ORDER | (MOMENTUM if config.momentum > 0 else {})
+    return space | FIRST_ORDER | (MOMENTUM if config.momentum > 0 else {})
 
 
 def _units(config: TrainConfig) -> dict:

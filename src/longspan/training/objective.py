@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from longspan import kernels
 from longspan.config import TrainConfig
@@ -111,7 +111,7 @@ class Objective:
         return (value, observed), Gradient(gradient, tuple(tables))
 
     def _dropped(self, hidden: States, key: PRNGKeyArray) -> States:
-        return hidden if self.dropout == 0 else hidden * heard(key, self.dropout, hidden.shape)
+        return hidden if self.dropout == 0 else louder(hidden, kept(key, self.dropout, hidden.shape), self.dropout)
 
     def _penalty_weights(self, chunk):
         return self.l1 * chunk.mask.astype(jnp.float32)
@@ -121,9 +121,14 @@ class Objective:
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
 
 
-def heard(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """By what to multiply hidden units before the output: 0 with a chance of `dropout`, else as much more than 1."""
-    return jnp.where(jax.random.bernoulli(key, 1 - dropout, shape), 1 / (1 - dropout), 0.0)
+def kept(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Which hidden units the output sees: each is dropped with a chance of `dropout`."""
+    return jax.random.bernoulli(key, 1 - dropout, shape)
+
+
+def louder(hidden: States, kept: Bool[Array, "time lanes hidden"], dropout: float) -> States:
+    """What the output sees: nothing of the dropped units, and of the others so much more in exchange."""
+    return jnp.where(kept, hidden / (1 - dropout), 0)
 
 
 def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:

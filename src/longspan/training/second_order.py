@@ -24,7 +24,7 @@ from longspan.optim.gauss_newton import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeState
 from longspan.optim.hessian_free_settings import HessianFreeSettings
 from longspan.optim.interface import Info
-from longspan.training.objective import Carry, Context, Objective, heard
+from longspan.training.objective import Carry, Context, Objective, kept, louder
 from longspan.training.sequence_batch import AXES, Block, Sequences, draw, enter
 
 
@@ -55,7 +55,7 @@ class SecondOrder:
         should_stop: Callable[[], bool] = lambda: False,
     ):
         self.objective = objective
-        self.method = _compiled_method(settings, objective.l1)
+        self.method = _compiled_method(settings, objective.l1, objective.dropout)
         self.curvature_sequences = curvature_sequences
         self.slice_size = settings.slice_size or 1
         self.mean = mean
@@ -113,8 +113,9 @@ class SecondOrder:
         if not np.isfinite(observed).all():
             return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
-        heard = self._heard(params, counted.shape, context, state)
-        block = Block(chunks._replace(mask=counted), entered, context.constants, self.mean, heard)
+        counting = chunks._replace(mask=counted)
+        dropout = self._kept(params, counted.shape, context, state)
+        block = Block(counting, entered, context.constants, self.mean, dropout)
         part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
         params, state, info = self.method.update(
             params,
@@ -125,7 +126,7 @@ class SecondOrder:
         )
         return params, state, carry, Info(observed, figures(info), 1)
 
-    def _heard(self, params, shape, context, state) -> np.ndarray | None:
+    def _kept(self, params, shape, context, state) -> np.ndarray | None:
         """The dropout of an update, decided by seed and update."""
         if self.objective.dropout == 0:
             return None
@@ -133,16 +134,16 @@ class SecondOrder:
         units = cell.output(cell.initial_state()).size
         chunks, steps, lanes = shape
         key = jax.random.fold_in(context.key, state.step)
-        return np.asarray(heard(key, self.objective.dropout, (steps, chunks * lanes, units)))
+        return np.asarray(kept(key, self.objective.dropout, (steps, chunks * lanes, units)))
 
 
-def network(params: SequenceModel, batch: Sequences) -> WithStructure:
+def network(dropout: float, params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
     model = eqx.combine(params, batch.constants)
     length = jnp.max(batch.steps)
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
-    seen = hidden if batch.heard is None else hidden * batch.heard
+    seen = hidden if batch.kept is None else louder(hidden, batch.kept, dropout)
     logits = _exact(model).logits(seen, batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
@@ -177,6 +178,6 @@ def figures(info: HessianFreeInfo) -> dict[str, Any]:
 
 
 @cache
-def _compiled_method(settings: HessianFreeSettings, l1: float) -> HessianFree:
+def _compiled_method(settings: HessianFreeSettings, l1: float, dropout: float) -> HessianFree:
     """One object for equal settings, so that a second run in a process does not compile again."""
-    return HessianFree(network, partial(loss, l1), settings, AXES)
+    return HessianFree(partial(network, dropout), partial(loss, l1), settings, AXES)

@@ -26,8 +26,8 @@ class Sequences(NamedTuple):
         scale: from a mean over sequences to the objective.
         inner_scale: from a mean over all positions to one over those inside sequences.
         constants: what of the model is not trained.
-        heard: by what to multiply hidden units before the output, where there is dropout; it stays the same for all
-            of an update, whose objective must not change under it.
+        kept: which hidden units the output sees, where there is dropout; the same for all of an update, whose
+            objective must not change under it.
     """
 
     inputs: Shaped[Array, "time sequence ..."]
@@ -39,10 +39,10 @@ class Sequences(NamedTuple):
     scale: Float[Array, ""]
     inner_scale: Float[Array, ""]
     constants: SequenceModel
-    heard: Float[Array, "time sequence hidden"] | None = None
+    kept: Bool[Array, "time sequence hidden"] | None = None
 
 
-AXES: Any = Sequences(1, 1, 1, 1, first=0, steps=0, scale=None, inner_scale=None, constants=None, heard=1)  # pyright: ignore
+AXES: Any = Sequences(1, 1, 1, 1, first=0, steps=0, scale=None, inner_scale=None, constants=None, kept=1)  # pyright: ignore
 
 
 @partial(jax.jit, static_argnums=0)
@@ -76,14 +76,14 @@ class Block:
         entered: PyTree,
         constants: SequenceModel,
         mean: bool,
-        heard: Float[np.ndarray, "time sequence hidden"] | None = None,
+        kept: Bool[np.ndarray, "time sequence hidden"] | None = None,
     ):
         inputs, targets, resets, mask, lengths = chunks
         self.chunks = Chunks(*map(_side_by_side, (inputs, targets, resets, mask)), lengths=lengths)
         self.first = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), entered)
         self.constants = constants
         self.mean = mean
-        self.heard = heard
+        self.kept = kept
         mask = self.chunks.mask
         self.steps = np.where(mask.any(axis=0), len(mask) - np.argmax(mask[::-1], axis=0), 0).astype(np.int32)
 
@@ -109,7 +109,7 @@ class Block:
             scale=jnp.float32(len(numbers) / counted),
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,
-            heard=None if self.heard is None else self.heard[:, numbers],
+            kept=None if self.kept is None else self.kept[:, numbers],
         )
         return jax.device_put(batch)  # once, not with every product
 
