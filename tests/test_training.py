@@ -129,9 +129,9 @@ def test_a_run_that_its_schedule_ended_stays_ended(music, tmp_path):
     """rnnlm ends training by the gain, long before epochs or patience do; resuming must not add an epoch."""
     config = tiny_config(learning_rate_schedule="rnnlm", learning_rate=1e-6, max_epochs=50, patience=40)
     run = start(tmp_path / "run", music, config)
-    assert "0.3 %" in train(run, music).reason
+    assert "0.03 %" in train(run, music).reason
     before = essence(run.path)
-    assert "0.3 %" in train(Run.open(run.path), music).reason
+    assert "0.03 %" in train(Run.open(run.path), music).reason
     assert essence(run.path) == before
 
 

@@ -68,7 +68,7 @@ def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool
     gain = math.inf if before.last is None else (score - before.last) / abs(before.last)
     halving = before.halving or gain < HALVING_GAIN
     if before.halving and gain < FINAL_GAIN:
-        stop = f"the validation gain fell under {FINAL_GAIN:.2%}"
+        stop = f"the validation gain fell under {100 * FINAL_GAIN:g} %"
     if halving:
         after = msgspec.structs.replace(after, halving=True, scale=after.scale / 2)
     return Decision(after, is_best, restore_best=not is_best, stop=stop)
