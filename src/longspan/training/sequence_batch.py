@@ -109,7 +109,7 @@ class Block:
             scale=jnp.float32(len(numbers) / counted),
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,
-            kept=None if self.kept is None else self.kept[:, numbers],
+            kept=None if self.kept is None else jnp.asarray(self.kept[:, numbers]),
         )
         return jax.device_put(batch)  # once, not with every product
 
