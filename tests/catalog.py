@@ -9,7 +9,7 @@ from longspan.config import TrainConfig
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
 
-TINY = {"hidden_size": 8, "chunk_length": 10, "block": 4, "max_epochs": 3, "learning_rate": 0.05}
+TINY = {"hidden_size": 8, "dropout": 0.0, "chunk_length": 10, "block": 4, "max_epochs": 3, "learning_rate": 0.05}
 
 
 def tiny_music(songs: int = 6, seed: int = 0) -> MusicData:

@@ -120,6 +120,7 @@ def test_charts_answer_to_mouse_and_keyboard(open_page):
     page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 60)
     assert tip.inner_text().startswith("epoch 3")
     chart.locator("summary").click()
+    chart.locator("tbody tr").first.wait_for()  # the table is made when it is opened
     assert chart.locator("tbody tr").count() == 6
     scatter = page.locator("#part-2 figure.chart").filter(has_text="activation").first
     scatter.locator("svg").focus()
