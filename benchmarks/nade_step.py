@@ -14,6 +14,8 @@ def measure() -> dict:
     """Seconds of one update."""
     config = dataclasses.replace(
         recipes.settings("nade:sgd+cm", "random", "frames"),
+        activation="tanh",
+        dropout=0.0,
         hidden_size=UNITS,
         nade_size=NADE_UNITS,
         block=CHUNKS,

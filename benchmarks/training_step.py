@@ -24,6 +24,7 @@ def contestants(batch: int, units: int, characters: bool) -> dict:
     config = dataclasses.replace(
         recipes.settings("sgd+cm", "random", "characters" if characters else "frames"),
         activation="tanh",
+        dropout=0.0,
         learning_rate_schedule="constant",
         hidden_size=units,
         lanes=batch,
