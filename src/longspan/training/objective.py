@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from longspan import kernels
 from longspan.config import TrainConfig
@@ -16,6 +16,7 @@ from longspan.models.cells import LeakyCell
 from longspan.models.outputs import OutputByRows
 from longspan.models.sequence import SequenceModel
 from longspan.optim.gradients import Gradient, Table
+from longspan.training import dropout
 
 States: TypeAlias = Float[Array, "time lanes hidden"]
 
@@ -111,7 +112,9 @@ class Objective:
         return (value, observed), Gradient(gradient, tuple(tables))
 
     def _dropped(self, hidden: States, key: PRNGKeyArray) -> States:
-        return hidden if self.dropout == 0 else louder(hidden, kept(key, self.dropout, hidden.shape), self.dropout)
+        if self.dropout == 0:
+            return hidden
+        return dropout.louder(hidden, dropout.kept(key, self.dropout, hidden.shape), self.dropout)
 
     def _penalty_weights(self, chunk):
         return self.l1 * chunk.mask.astype(jnp.float32)
@@ -119,16 +122,6 @@ class Objective:
     def _sum_up(self, losses, penalty, state, carry, chunk):
         total = jnp.sum(jnp.where(chunk.mask, losses, 0))
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
-
-
-def kept(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Which hidden units the output sees: each is dropped with a chance of `dropout`."""
-    return jax.random.bernoulli(key, 1 - dropout, shape)
-
-
-def louder(hidden: States, kept: Bool[Array, "time lanes hidden"], dropout: float) -> States:
-    """What the output sees: nothing of the dropped units, and of the others so much more in exchange."""
-    return jnp.where(kept, hidden / (1 - dropout), 0)
 
 
 def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:

@@ -24,7 +24,8 @@ from longspan.optim.gauss_newton import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeState
 from longspan.optim.hessian_free_settings import HessianFreeSettings
 from longspan.optim.interface import Info
-from longspan.training.objective import Carry, Context, Objective, kept, louder
+from longspan.training.dropout import kept, louder
+from longspan.training.objective import Carry, Context, Objective
 from longspan.training.sequence_batch import AXES, Block, Sequences, draw, enter
 
 
@@ -114,8 +115,8 @@ class SecondOrder:
             return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
         counting = chunks._replace(mask=counted)
-        dropout = self._kept(params, counted.shape, context, state)
-        block = Block(counting, entered, context.constants, self.mean, dropout)
+        seen = self._kept(params, counted.shape, context, state)
+        block = Block(counting, entered, context.constants, self.mean, seen)
         part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
         params, state, info = self.method.update(
             params,
