@@ -155,9 +155,10 @@ def test_activations_are_accurate_everywhere(path):  # noqa: F811
         np.testing.assert_allclose(hidden[0, :, 0], want, rtol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 1, 37, 5), (4, 3, 12, 4), (3, 3, 5, 0)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 1, 37, 5), (4, 3, 12, 4), (3, 3, 5, 0), (500, 2, 9, 470)], ids=str)
 def test_products_with_the_states_before_each_step(path, shape):  # noqa: F811
     case = make(*shape)
+    case["resets"][5:300] = False  # so that a long walk has stretches without any, whose states are read in place
     hidden, _ = loop(case, "tanh")
     length, resets = case["length"], case["resets"]
     before = np.concatenate([case["first"][None], hidden[:-1]]) * ~resets[..., None]

@@ -12,7 +12,7 @@ namespace longspan {
 
 constexpr int kTileRows = kWidth == 16 ? 8 : 4;
 constexpr int kTileVectors = 3;
-constexpr long kDepthBlock = 256, kRowBlock = 96, kColumnBlock = 240;
+constexpr long kDepthBlock = 256, kRowBlock = 96, kColumnBlock = 264;
 
 // Element (i, j) is data[i * row + j * column]; a transposed matrix is the same data with the strides exchanged.
 struct View {
@@ -190,8 +190,10 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
     }
   }
   if (rows == 0) return;
-  for (long j = 0; j < columns; j += kColumnBlock) {
-    const long width = std::min(kColumnBlock, columns - j);
+  const long blocks = (columns + kColumnBlock - 1) / kColumnBlock;
+  const long block_width = round_up((columns + blocks - 1) / blocks, kTileVectors * kWidth);
+  for (long j = 0; j < columns; j += block_width) {
+    const long width = std::min(block_width, columns - j);
     for (long k = 0; k < depth; k += kDepthBlock) {
       Scratch scratch;
       const long steps = std::min(kDepthBlock, depth - k);

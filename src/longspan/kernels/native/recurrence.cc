@@ -212,25 +212,28 @@ void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, cons
   });
 }
 
-// body(t, steps, the states these steps started from) for stretches of steps whose states fit a near cache.
+// body(t, steps, the states these steps started from) for stretches of steps whose states fit a near cache. They lie
+// in `hidden` one step earlier, and are copied only where a lane was reset or the walk began.
 template <class Body>
 void for_previous_states(const Recurrence& r, const float* first, const float* hidden, Body body) {
   Scratch scratch;
   const Lanes all(r, 0, r.lanes);
   const long stretch = std::max(1l, kDepthBlock / r.lanes);
-  float* previous = scratch.take(stretch * all.step);
+  float* room = scratch.take(stretch * all.step);
   for (long start = 0; start < r.length; start += stretch) {
-    const long steps = std::min(stretch, r.length - start);
-    for (long t = start; t < start + steps; ++t) {
-      float* room = previous + (t - start) * all.step;
-      const float* before = all.before(t, first, hidden, room);
+    const long end = std::min(start + stretch, r.length);
+    bool in_place = start > 0;
+    for (long t = start; t < end && in_place; ++t) in_place = all.resets(t) == 0;
+    for (long t = start; t < end && !in_place; ++t) {
+      float* target = room + (t - start) * all.step;
+      const float* before = all.before(t, first, hidden, target);
       if (!before) {
-        std::memset(room, 0, all.step * sizeof(float));
-      } else if (before != room) {
-        std::memcpy(room, before, all.step * sizeof(float));
+        std::memset(target, 0, all.step * sizeof(float));
+      } else if (before != target) {
+        std::memcpy(target, before, all.step * sizeof(float));
       }
     }
-    body(start, steps, previous);
+    body(start, end - start, in_place ? hidden + all.at(start - 1, 0) : room);
   }
 }
 

@@ -71,23 +71,26 @@ void sum_rows(const Rows& r, const Input* inputs, const float* weights, const fl
 template <class Input>
 void add_to_rows(const Rows& r, const Input* inputs, const float* y, float* weights, float* bias) {
   std::memset(weights, 0, r.inputs * r.outputs * sizeof(float));
+  std::memset(bias, 0, r.outputs * sizeof(float));
   const long parts = parts_for(2 * r.rows * r.outputs);
   in_parallel(parts, [&](long part) {  // every thread sees all rows and adds its own columns
     Scratch scratch;
     Selected* selected = scratch.take<Selected>(r.inputs);
     const Range columns = part_of(r.outputs, parts, part, kWidth);
+    const auto add = [&](float count, const float* row, float* target) {
+      for_each_vector(columns.size(), [&](long j, auto load, auto store) {
+        store(target + j, load(target + j) + count * load(row + j));
+      });
+    };
     for (long i = 0; i < r.rows; ++i) {
       const long count = select(inputs + i * stride_of(inputs, r), r.inputs, selected);
       const float* row = y + i * r.outputs + columns.begin;
       for (long s = 0; s < count; ++s) {
-        float* target = weights + selected[s].row * r.outputs + columns.begin;
-        for_each_vector(columns.size(), [&](long j, auto load, auto store) {
-          store(target + j, load(target + j) + selected[s].count * load(row + j));
-        });
+        add(selected[s].count, row, weights + selected[s].row * r.outputs + columns.begin);
       }
+      add(1.0f, row, bias + columns.begin);
     }
   });
-  sum_of_rows(r.rows, r.outputs, y, bias);
 }
 
 double selected_squares(const SelectedRows& s) {
