@@ -1,12 +1,14 @@
 """Dropout: which hidden units the output sees in training, and how it hears them."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 
+@partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or its many steps would each fill memory
 def kept(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """Which hidden units the output sees: each is dropped with a chance of `dropout`.
 
