@@ -4,10 +4,12 @@ import msgspec
 import pytest
 from catalog import tiny_config, tiny_music
 from report_folders import run_folder
+from rich.console import Console
 
 from longspan import cli
+from longspan.cli.compare import comparison_table
 from longspan.errors import InputError
-from longspan.reporting.comparison import compare_runs
+from longspan.reporting.comparison import RunValue, compare_runs
 from longspan.training.runs import DataRecord, Run
 from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
@@ -40,6 +42,39 @@ def test_the_terminal_and_json(runs, capsys):
     for part in ("hidden size", "best epoch", "-8.600", "29.00", "0.5", "valid, nats"):
         assert part in shown
     assert "learning rate" not in shown
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "bold"),
+    [
+        ("log_likelihood", (-8.0, -9.0), "-8.000"),
+        ("error_rate", (0.1, 0.9), "10.00"),
+        ("perplexity", (120.0, 130.0), "120.000"),
+    ],
+)
+def test_the_better_score_is_bold_whichever_way_it_counts(tmp_path, metric, scores, bold):
+    values = [RunValue("run", "done", {}, 1, 1, None, None, {metric: score}, 1.0) for score in scores]
+    column = [str(cell) for cells in comparison_table(values).columns for cell in cells.cells]
+    assert [cell for cell in column if "bold" in cell] == [f"[bold]{bold}[/]"]
+
+
+def test_scores_on_different_data_are_not_ranked(tmp_path):
+    values = [RunValue(f"[{data}]", "done", {"data": data}, 1, 1, -1.0, -1.0, None, 1.0) for data in ("a", "b")]
+    table = comparison_table(values)
+    assert not [cell for cells in table.columns for cell in cells.cells if "bold" in str(cell)]
+    console = Console(width=80, record=True)
+    console.print(table)
+    assert "[a]" in console.export_text()
+
+
+def test_files_of_a_run_that_were_damaged(runs):
+    paths = [run.path for run in runs]
+    with (paths[0] / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"epoch": 4, "va')
+    assert compare_runs(paths)[0].epochs == 3
+    (paths[0] / "status.json").write_text('{"stat')
+    with pytest.raises(InputError, match=r"status\.json cannot be read"):
+        compare_runs(paths)
 
 
 def test_bad_input(runs, tmp_path, capsys):

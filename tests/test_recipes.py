@@ -46,3 +46,25 @@ def test_anything_else_is_refused_with_what_was_expected(recipe):
 )
 def test_without_a_recipe_the_data_set_has_its_usual_one(arguments, recipe):
     assert parse_train(arguments).config.recipe == recipe
+
+
+def test_a_file_may_choose_the_recipe_and_the_command_line_another(tmp_path):
+    toml = tmp_path / "mine.toml"
+    toml.write_text('recipe = "sgd+m"\nhidden_size = 6\n')
+    chosen = parse_train(["--data", "jsb", "--toml", str(toml)]).config
+    assert (chosen.recipe, chosen.momentum, chosen.clip, chosen.hidden_size) == ("sgd+m", 0.9, "none", 6)
+    assert parse_train(["sgd+c", "--data", "jsb", "--toml", str(toml)]).config.recipe == "sgd+c"
+
+
+def test_a_recipe_is_more_than_a_label(capsys):
+    with pytest.raises(SystemExit):
+        parse_train(["--data", "jsb", "--recipe", "sgd"])
+    assert "--recipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ['hidden_size = "x"', "data = 3", "clip = true", 'recipe = "foo"', "activation = 1"])
+def test_values_of_another_kind_are_refused(tmp_path, line):
+    toml = tmp_path / "mine.toml"
+    toml.write_text(line)
+    with pytest.raises(InputError):
+        parse_train(["--toml", str(toml)])

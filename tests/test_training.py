@@ -213,7 +213,7 @@ def test_dropout_hides_units_from_the_output_and_makes_the_others_louder(music):
     descend = jax.value_and_grad(Objective.of(config), has_aux=True)
 
     def at_step(number):
-        carry = first_carry(model, config)._replace(step=jnp.float32(number))
+        carry = first_carry(model, config)._replace(step=jnp.int32(number))
         (_, (_, total)), slopes = descend(params, carry, chunk, Context(constants, jax.random.key(0)))
         return float(total), np.any(np.asarray(slopes.output.weights) != 0, axis=1)
 

@@ -6,7 +6,10 @@ Holds no behaviour beyond checking values. Which values a recipe sets is in `rec
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_type_hints
+
+import msgspec
+import tyro
 
 from longspan.errors import InputError
 
@@ -26,7 +29,7 @@ OUTPUTS_FOR = {
 class TrainConfig:
     """All that decides what a run computes; the same config, data and machine give the same bytes."""
 
-    recipe: str = "sgd+c"
+    recipe: Annotated[str, tyro.conf.Suppress] = "sgd+c"
     """The paper's letters this config started from: C clip, L leaky, R rectifier + L1, M momentum."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
@@ -205,7 +208,7 @@ RULES = (
     Rule("pretrain_rate", 0, open_low=True),
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
-    Rule("max_epochs", 0),
+    Rule("max_epochs", 1),
     Rule("patience", 1),
     Rule("block", 1, 65536),
     Rule("threads", 1, 1024),
@@ -222,6 +225,7 @@ def check_output(config: TrainConfig, kind: str) -> None:
 
 
 FIELDS = frozenset(field.name for field in dataclasses.fields(TrainConfig))
+TYPES = get_type_hints(TrainConfig)
 
 
 def as_dict(config: TrainConfig) -> dict:
@@ -234,4 +238,14 @@ def from_dict(values: dict) -> TrainConfig:
     unknown = sorted(set(values) - FIELDS)
     if unknown:
         raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(FIELDS))}")
+    check_types(values)
     return TrainConfig(**values)
+
+
+def check_types(values: dict) -> None:
+    """Refuse settings read from a file whose values are of another kind, such as text for a number."""
+    for name, value in values.items():
+        try:
+            msgspec.convert(value, TYPES[name])
+        except msgspec.ValidationError as error:
+            raise InputError(f"{name} cannot be {value!r}: {error}") from error

@@ -12,7 +12,7 @@ import typing
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.config import FIELDS, OutputName, TrainConfig
+from longspan.config import FIELDS, OutputName, TrainConfig, check_types
 from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
 
@@ -246,4 +246,5 @@ def read_toml(path: Path) -> dict:
     unknown = sorted(set(values) - FIELDS)
     if unknown:
         raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(FIELDS))}")
+    check_types(values)
     return values

@@ -163,5 +163,7 @@ int main() {
     }
     update({1, 0, 17, 5000, 4096});
   }
+  set_threads(12);
+  products(5000, 5001, 5, 8);  // worth twelve threads, but with columns for fewer
   std::puts("all kernels ran");
 }

@@ -7,13 +7,14 @@ from typing import Annotated
 import msgspec
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longspan import cli
 from longspan.cli.figures import SHOWN, duration, format_figure
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
-from longspan.reporting.comparison import RunValue, compare_runs
+from longspan.reporting.comparison import LOWER_IS_BETTER, RunValue, compare_runs
 
 
 @dataclass(frozen=True)
@@ -37,32 +38,38 @@ def run(arguments: list[str]) -> int:
 
 
 def comparison_table(values: list[RunValue]) -> Table:
-    """Runs as columns; the best score of a row is bold."""
+    """Runs as columns; the best score of a row is bold, where all are scores on the same data."""
     table = Table(show_header=True)
     table.add_column("")
     for value in values:
-        table.add_column(value.run, justify="right", overflow="fold")
+        table.add_column(escape(value.run), justify="right", overflow="fold")
     for name in values[0].settings:
-        table.add_row(name.replace("_", " "), *(f"{value.settings[name]}" for value in values))
+        table.add_row(name.replace("_", " "), *(escape(f"{value.settings[name]}") for value in values))
     table.add_section()
     table.add_row("status", *(value.status for value in values))
     table.add_row("epochs", *(str(value.epochs) for value in values))
     table.add_row("best epoch", *(str(value.best_epoch or "") for value in values))
     table.add_row("time", *(duration(value.seconds) for value in values))
     table.add_section()
-    table.add_row("train, nats", *_marked("log_likelihood", [value.train_log_likelihood for value in values]))
-    table.add_row("valid, nats", *_marked("log_likelihood", [value.valid_log_likelihood for value in values]))
+    shown = _plain if "data" in values[0].settings else _marked
+    table.add_row("train, nats", *shown("log_likelihood", [value.train_log_likelihood for value in values]))
+    table.add_row("valid, nats", *shown("log_likelihood", [value.valid_log_likelihood for value in values]))
     for name, label in SHOWN.items():
         scores = [(value.test or {}).get(name) for value in values]
         if any(score is not None for score in scores):
-            table.add_row(f"test {label}", *_marked(name, scores))
+            table.add_row(f"test {label}", *shown(name, scores))
     return table
+
+
+def _plain(name: str, scores: list[float | None]) -> list[str]:
+    return [format_figure(name, score) for score in scores]
 
 
 def _marked(name: str, scores: list[float | None]) -> list[str]:
     known = [score for score in scores if score is not None]
-    lower_is_better = name in ("perplexity", "bits_per_character")
-    best = (min if lower_is_better else max)(known, default=None)
+    if not known:
+        return _plain(name, scores)
+    best = (min if name in LOWER_IS_BETTER else max)(known)
     return [
-        f"[bold]{format_figure(name, score)}[/]" if score == best else format_figure(name, score) for score in scores
+        f"[bold]{text}[/]" if score == best else text for score, text in zip(scores, _plain(name, scores), strict=True)
     ]

@@ -64,9 +64,10 @@ def configure(recipe: str | None, arguments: list[str]) -> tuple[TrainConfig, se
     """The config before flags: the recipe for the data set, then the TOML file; and the settings that file names."""
     toml = find_flag(arguments, "--toml")
     changes = recipes.read_toml(Path(toml)) if toml else {}
+    named = changes.pop("recipe", None)
     data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
     targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
-    chosen = recipe or recipes.USUAL[targets]
+    chosen = recipe or named or recipes.USUAL[targets]
     return dataclasses.replace(recipes.settings(chosen, data, targets), **changes), set(changes)
 
 

@@ -1,5 +1,6 @@
 """`longspan report`: runs, studies and results as one page that needs nothing but itself."""
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +44,10 @@ def run(arguments: list[str]) -> int:
     options = parse(ReportOptions, arguments, "longspan report")
     if not options.paths:
         raise InputError("expected at least one folder of a run, a study or results")
-    if options.samples < 0 or options.tempo <= 0:
+    if options.samples < 0 or not 0 < options.tempo < math.inf:
         raise InputError(
-            f"--samples must not be negative and --tempo must be above 0: got {options.samples} and {options.tempo}"
+            "--samples must not be negative and --tempo must be a finite number above 0: "
+            f"got {options.samples} and {options.tempo}"
         )
     if options.samples and any(run_to_sample(path) for path in options.paths):
         machine.prepare(1)

@@ -9,6 +9,8 @@ from longspan.errors import InputError
 from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained
 
+LOWER_IS_BETTER = frozenset({"perplexity", "bits_per_character", "error_rate", "squared_error"})
+
 
 class RunValue(msgspec.Struct, frozen=True):
     """One run as a comparison shows it."""

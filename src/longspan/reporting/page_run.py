@@ -4,6 +4,7 @@ from html import escape
 
 from longspan.reporting import markup
 from longspan.reporting.charts import run_charts
+from longspan.reporting.comparison import LOWER_IS_BETTER
 from longspan.reporting.run_report import RunReport, ScoreValue
 from longspan.reporting.samples import MusicSample, TextSample
 
@@ -14,7 +15,6 @@ METRICS = {
     "perplexity": "Test perplexity",
     "bits_per_character": "Test bits per character",
 }
-LOWER_IS_BETTER = ("perplexity", "bits_per_character")
 STATUS_KINDS = {"done": "good", "diverged": "bad", "lost": "bad"}
 
 

@@ -7,7 +7,7 @@ import msgspec
 from longspan import paper
 from longspan.config import TrainConfig, as_dict
 from longspan.reporting.samples import MusicSample, TextSample
-from longspan.training.runs import Run
+from longspan.training.runs import Run, read_json
 from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
 
@@ -117,6 +117,5 @@ def _scores(run: Run) -> list[ScoreValue]:
 
 
 def _versions(path: Path) -> dict[str, str]:
-    file = path / "environment.json"
-    environment = msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+    environment = read_json(path / "environment.json") or {}
     return {name: str(version) for name, version in environment.get("versions", {}).items() if version}

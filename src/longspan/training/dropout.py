@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 def kept(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """Which hidden units the output sees: each is dropped with a chance of `dropout`.
 
-    A hash of key and unit decides. The generators of `jax.random` would take a third of a training step for that, being
+    A hash of key and unit decides. The generators of `jax.random` would take a fifth of a training step for that, being
     made for numbers of which more is asked than to say yes or no.
     """
     first, second = jax.random.bits(key, (2,), jnp.uint32)

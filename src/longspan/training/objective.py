@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from longspan import kernels
 from longspan.config import TrainConfig
@@ -32,7 +32,7 @@ class Carry(NamedTuple):
     """What one chunk hands to the next: the hidden state and the number of chunks seen."""
 
     state: PyTree
-    step: Float[Array, ""]
+    step: Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,8 @@ class Objective:
 
 
 def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Of this chunk, for the output and for dropout."""
-    key = jax.random.fold_in(context.key, carry.step)
-    return key, jax.random.fold_in(key, 1)
+    """Of this chunk, for the output and for dropout: no chunk has a number below zero."""
+    return jax.random.fold_in(context.key, carry.step), jax.random.fold_in(context.key, ~carry.step)
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:

@@ -158,8 +158,7 @@ class Run:
         return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
 
     def _standing(self) -> dict:
-        file = self.path / "status.json"
-        return msgspec.json.decode(file.read_bytes()) if file.exists() else {}
+        return read_json(self.path / "status.json") or {}
 
     def set_status(self, status: Status, reason: str = "") -> None:
         write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
@@ -182,21 +181,15 @@ class Run:
 
     def metrics(self) -> list[dict]:
         """All validations so far."""
-        file = self.path / "metrics.jsonl"
-        return [msgspec.json.decode(line) for line in file.read_bytes().splitlines()] if file.exists() else []
+        return _records(self.path / "metrics.jsonl")
 
     def append_timing(self, record: dict) -> None:
         with explain_disk_errors(self.path), (self.path / "timing.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(record) + b"\n")
 
     def timings(self) -> list[dict]:
-        """What each process that trained this run said about its time; a line a crash tore is passed over."""
-        file = self.path / "timing.jsonl"
-        records = []
-        for line in file.read_bytes().splitlines() if file.exists() else []:
-            with suppress(msgspec.DecodeError):
-                records.append(msgspec.json.decode(line))
-        return records
+        """What each process that trained this run said about its time."""
+        return _records(self.path / "timing.jsonl")
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
@@ -216,8 +209,7 @@ class Run:
         write_atomic(self.path / "result.json", _pretty(result))
 
     def result(self) -> dict | None:
-        file = self.path / "result.json"
-        return msgspec.json.decode(file.read_bytes()) if file.exists() else None
+        return read_json(self.path / "result.json")
 
 
 def next_run_path(root: Path, config: TrainConfig) -> Path:
@@ -227,6 +219,23 @@ def next_run_path(root: Path, config: TrainConfig) -> Path:
     while (root / f"{stem}-{number}").exists():
         number += 1
     return root / f"{stem}-{number}"
+
+
+def read_json(file: Path) -> dict | None:
+    """What a file of a run holds, None where there is no such file."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict) if file.exists() else None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+
+
+def _records(file: Path) -> list[dict]:
+    """The lines of a file; one that a crash tore is passed over."""
+    records = []
+    for line in file.read_bytes().splitlines() if file.exists() else []:
+        with suppress(msgspec.DecodeError):
+            records.append(msgspec.json.decode(line))
+    return records
 
 
 def _pretty(value: dict) -> bytes:

@@ -271,7 +271,7 @@ class Group {
   float* values_;
 };
 
-// Steps by range, most rows first, so that the last ones handed to threads are short. A range of one row or none has
+// Steps by range, most work first, so that the last ones handed to threads are short. A range of one row or none has
 // nothing to decide: its steps are left out.
 std::vector<std::vector<int32_t>> groups_of(const Ranges& r) {
   std::vector<int32_t> order;

@@ -189,7 +189,7 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
       for (long j = 0; j < columns; ++j) c[i * c_row + j] = base.data ? base.data[i * base.row + j] : 0.0f;
     }
   }
-  if (rows == 0) return;
+  if (rows == 0 || columns == 0) return;
   const long blocks = (columns + kColumnBlock - 1) / kColumnBlock;
   const long block_width = round_up((columns + blocks - 1) / blocks, kTileVectors * kWidth);
   for (long j = 0; j < columns; j += block_width) {

@@ -98,10 +98,10 @@ void walk_one(const Lanes& l, const float* inputs, const float* start, float* st
   Scratch scratch;
   const long units = l.r.units;
   const PaddedSquare recurrent(scratch, l.r.recurrent, units);
-  float *sums = scratch.take(recurrent.padded), *room = scratch.take(units);
+  float* sums = scratch.take(recurrent.padded);
   std::memset(sums, 0, recurrent.padded * sizeof(float));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
-    const float* previous = l.before(t, start, states, room);
+    const float* previous = l.before(t, start, states, nullptr);  // a single lane is reset as a whole, and needs no room
     std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
     if (previous) add_product(recurrent, previous, sums, from, round_up(to, kWidth), t % 2);
     finish(l.at(t, 0), previous, sums, from, to);
