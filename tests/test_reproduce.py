@@ -1,8 +1,8 @@
 """The paper's tables: what is computed next, what becomes of it, and what survives without the studies."""
 
-import dataclasses
 import math
 import shutil
+from pathlib import Path
 
 import jax
 import msgspec
@@ -30,7 +30,7 @@ from longspan.search.cells import (
     write_result,
 )
 from longspan.search.place import Place
-from longspan.search.reproduction import Reproduction, Settings, merge
+from longspan.search.reproduction import Reproduction, Settings, merge, slots_near, slots_of
 from longspan.search.result import StudyResult
 from longspan.search.worker import work
 
@@ -150,17 +150,88 @@ def test_the_better_study_by_validation_stays_and_all_trials_count():
     replaced = merge(JSB, kept, better)
     assert (replaced.search, replaced.seeds, replaced.other_studies) == (better, None, {"aaaa": 4})
     assert replaced.tried == 9
-    refined = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-4.0, identity="near"), handed_on=1)
-    assert (refined.search.identity, refined.other_studies, refined.tried) == ("near", {"aaaa": 3}, 8)
-    in_vain = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-5.0, identity="near"), handed_on=1)
+    refined = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-4.0, identity="near"), refined=True)
+    assert (refined.search.identity, refined.other_studies, refined.tried) == ("near", {"aaaa": 4}, 8)
+    in_vain = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-5.0, identity="near"), refined=True)
     assert (in_vain.search, in_vain.seeds, in_vain.other_studies, in_vain.tried) == (
         old.search,
         old.seeds,
-        {"near": 4},
+        {"near": 5},
         8,
     )
+    longer = merge(JSB, in_vain, study_result(JSB, [-9.0] * 9, valid=-5.0, identity="near"), refined=True)
+    assert (longer.other_studies, longer.tried) == ({"near": 9}, 12)
     first = merge(JSB, None, better)
     assert (first.search, first.tried) == (better, 5)
+
+
+def test_a_search_whose_only_slot_was_handed_on_is_not_taken_for_one_by_another_recipe():
+    once = make_result(CHARACTERS, 9.0, slots=1)
+    near = study_result(CHARACTERS, [9.0] * 2, valid=-4.0, identity="near")
+    refined = merge(CHARACTERS, once, near, refined=True)
+    assert (refined.search, refined.tried) == (near, 2)
+    assert slots_of(refined, "aaaa") == 1
+    state = Known(CHARACTERS, refined, slots_of(refined, "aaaa"), slots_near(refined, "nearer"))
+    assert next_task([state], PLAN) == Task(CHARACTERS, "refine", 2)
+
+
+def test_slots_near_a_winner_count_the_winner_in_results_of_every_version():
+    old = make_result(JSB, -9.0)
+    by_this_version = merge(JSB, old, study_result(JSB, [-9.0] * 5, valid=-5.0, identity="near"), refined=True)
+    by_an_earlier_one = msgspec.structs.replace(old, other_studies={"near": 4})
+    assert slots_near(by_this_version, "near") == slots_near(by_an_earlier_one, "near") == 5
+    assert by_this_version.tried == by_an_earlier_one.tried == 8
+    assert slots_near(old, "near") == 1
+
+
+BROKEN_RESULTS = {
+    "a winner that is no slot": ({"search": {"winner": 7}}, "slot 7 of study"),
+    "a winner without a score": ({"search": {"winner": 3, "trials": {3: {"outcome": {}}}}}, "no validation score"),
+    "a winner without a test": ({"search": {"trials": {0: {"tested": None}}}}, "no log_likelihood on the test split"),
+    "fewer trials than slots": ({"search": {"slots": 9}}, "has 9 slots"),
+    "numbers of nothing": ({"repetitions": []}, "or none of them"),
+    "another format": ({"format": 2}, "expected format 1, got 2"),
+    "another format of the study": ({"search": {"format": 2}}, "expected format 1 of study"),
+    "an unknown row": ({"row": "sgd+x"}, "no row 'sgd+x'"),
+    "another cell": ({"row": "sgd"}, "it is the result of table1/sgd--jsb.json"),
+    "another metric": ({"metric": "perplexity"}, "expected log_likelihood, got perplexity"),
+}
+
+
+def replace_within(plain, changes):
+    for key, value in changes.items():
+        if isinstance(value, dict) and value:
+            replace_within(plain[key], value)
+        elif value == {}:
+            plain[key] = {"status": "done", "reason": ""}
+        else:
+            plain[key] = value
+
+
+@pytest.mark.parametrize("what", BROKEN_RESULTS)
+def test_a_result_that_contradicts_itself_is_one_clear_line(what, tmp_path):
+    changes, message = BROKEN_RESULTS[what]
+    file = write_result(tmp_path, make_result(JSB, -8.6))
+    plain = msgspec.json.decode(file.read_bytes())
+    replace_within(plain, changes)
+    file.write_bytes(msgspec.json.encode(plain))
+    with pytest.raises(InputError) as error:
+        read_results(tmp_path)
+    assert message in str(error.value)
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_in_place_of_a_result_is_one_clear_line(tmp_path):
+    (tmp_path / "table1" / "sgd--jsb.json").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"sgd--jsb\.json cannot be read"):
+        read_results(tmp_path)
+
+
+def test_the_results_of_this_project_can_be_read():
+    results = read_results(Path(__file__).parents[1] / "results")
+    assert results
+    assert all(result.tried >= result.search.slots for result in results.values())
 
 
 def test_results_survive_their_files(tmp_path):
@@ -200,18 +271,34 @@ def test_bad_budgets_are_one_clear_line(text):
 
 
 def test_rows_without_a_recipe_are_set_aside_with_the_reason(tmp_path, monkeypatch):
-    config = tiny_config("sgd+c")
+    parse = recipes.parse
 
-    def settings(recipe, data):
+    def parse_without_hf(recipe):
         if recipe in ("hf", "nade:hf"):
             raise InputError(f"unknown recipe {recipe!r}")
-        return dataclasses.replace(config, data=data)
+        return parse(recipe)
 
-    monkeypatch.setattr(recipes, "settings", settings)
+    monkeypatch.setattr(recipes, "parse", parse_without_hf)
     made = Reproduction(table_cells("table1"), PLAN, Settings(tmp_path, tmp_path, 1), lambda name: "fingerprint")
     assert {cell.row for cell in made.missing} == {"hf", "nade:hf"}
     assert len(made.cells) == 36
     assert "unknown recipe 'hf'" in made.missing[Cell("table1", "hf", "jsb")]
+
+
+def test_bad_settings_are_not_taken_for_a_missing_recipe(tmp_path):
+    with pytest.raises(InputError, match=r"--max-epochs must be .* got -1"):
+        Reproduction([JSB], PLAN, Settings(tmp_path, tmp_path, 1, None, -1), lambda name: "fingerprint")
+
+
+def test_cells_whose_data_are_missing_are_left_out_with_or_without_a_result(tmp_path):
+    def fingerprint(name):
+        raise InputError(f"no data {name}")
+
+    write_result(tmp_path / "results", make_result(JSB, -8.6))
+    recorder = Recorder()
+    made = Reproduction([JSB, MUSEDATA], PLAN, Settings(tmp_path / "results", tmp_path, 1), fingerprint)
+    assert made.run(recorder, lambda: False)
+    assert recorder.failures == ["no data jsb", "no data musedata"]
 
 
 def test_every_available_cell_can_be_defined(tmp_path):
@@ -297,3 +384,53 @@ def test_the_page_is_written_from_the_command_line(tmp_path, capsys):
     assert "| sgd+c | -7.81 | -8.10" in (tmp_path / "page.md").read_text()
     assert cli.run(["reproduce", *where]) == 2
     assert "expected table1 or table2" in capsys.readouterr().err
+
+
+def test_without_results_the_page_stays_as_it_is(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("what was there")
+    where = ["--out", str(tmp_path / "typo"), "--page", str(page)]
+    assert cli.run(["reproduce", "--render-only", *where]) == 2
+    assert "expected a folder of results" in capsys.readouterr().err
+    assert page.read_text() == "what was there"
+
+
+def test_cells_that_fail_are_told_and_the_others_count(tmp_path, capsys, monkeypatch):
+    def no_data(name, *arguments, **options):
+        raise InputError(f"no data {name}")
+
+    monkeypatch.setattr("longspan.cli.reproduce.load_data", no_data)
+    write_result(tmp_path / "results", make_result(JSB, -8.6))
+    where = ["--out", str(tmp_path / "results"), "--page", str(tmp_path / "page.md"), "--work-dir", str(tmp_path)]
+    assert cli.run(["reproduce", "table1", "--rows", "sgd", "--columns", "jsb", "--json", *where]) == 2
+    output = capsys.readouterr()
+    assert msgspec.json.decode(output.out) == {
+        "page": str(tmp_path / "page.md"),
+        "cells": 1,
+        "reaching_the_paper": 1,
+        "failed": {"table1/sgd--jsb": "no data jsb"},
+    }
+    assert output.err == "longspan: could not compute sgd on jsb: no data jsb\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--workers", "0", "--workers must be at least 1: got 0"),
+        ("--trials", "0", "--trials must be at least 1: got 0"),
+        ("--trials", "-3", "--trials must be at least 1: got -3"),
+        ("--slow-trials", "0", "--slow-trials must be at least 1"),
+        ("--most-trials", "0", "--most-trials must be at least 1"),
+        ("--seeds", "0", "--seeds must be at least 1"),
+        ("--max-epochs", "-1", "--max-epochs must be"),
+        ("--trial-limit", "0s", "--trial-limit must be above 0"),
+        ("--trial-limit", "nonsense", "--trial-limit must be a number and one of"),
+    ],
+)
+def test_bad_options_are_one_line_and_leave_nothing_behind(flag, value, message, tmp_path, capsys):
+    where = ["--out", str(tmp_path / "results"), "--page", str(tmp_path / "page.md"), "--work-dir", str(tmp_path / "w")]
+    assert cli.run(["reproduce", "table1", *where, flag, value]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

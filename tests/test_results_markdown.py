@@ -145,6 +145,14 @@ def test_tables_of_the_page_are_well_formed():
         assert line.count("|") == width, line
 
 
+def test_the_page_speaks_of_every_cell_only_where_all_are_there():
+    cells = [cell for table in ("table1", "table2") for cell in table_cells(table)]
+    results = {cell: make_result(cell, paper_figures(cell).test) for cell in cells}
+    assert "Every cell of the paper's two tables" in render_page(results_values(results))
+    del results[cells[0]]
+    assert "\nCells of the paper's two tables" in render_page(results_values(results))
+
+
 def test_an_empty_page_is_a_page():
     page = render_page(results_values({}))
     assert "Of 44 music cells 0 have a result" in page

@@ -259,6 +259,10 @@ def test_what_cannot_be_opened_is_one_clear_line(sqlite, tmp_path):
     (tmp_path / "no.db").write_bytes(b"this is not a database" * 100)
     with pytest.raises(InputError, match="cannot open storage"):
         open_study(f"sqlite:///{tmp_path / 'no.db'}", "x")
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputError, match="got the empty file"):
+        open_study(f"sqlite:///{tmp_path / 'empty'}", "x")
+    assert (tmp_path / "empty").stat().st_size == 0
 
 
 def test_outcomes_from_elsewhere_are_adopted_where_nothing_is_known(sqlite):

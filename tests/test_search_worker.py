@@ -7,10 +7,13 @@ from typing import ClassVar
 import msgspec
 import pytest
 from catalog import tiny_config, tiny_music, tiny_text
+from optuna.exceptions import StorageInternalError
 
 from longspan import cli
+from longspan.cli.durations import seconds_of
 from longspan.cli.search import definition_of, parse_search
 from longspan.data.archive import write_set
+from longspan.data.library import load
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.search import conclusion, pool, pruning, slots, storage, worker
@@ -88,11 +91,11 @@ def test_a_slot_is_a_normal_run_and_only_the_winner_is_tested_and_only_once(tmp_
 
 def test_a_trial_ends_with_the_epoch_that_passes_its_time_and_counts(tmp_path):
     study = make_study(tmp_path, tiny_config("sgd+cm", max_epochs=9), 1)
-    limits = Limits(trial_seconds=0.0)
+    limits = Limits(trial_seconds=1e-9)
     assert work(study, MUSIC, Place(tmp_path, {}), worker="me", interrupted=lambda: False, limits=limits) == "finished"
     (trial,) = msgspec.convert(study.result, StudyResult).trials
     assert (trial.outcome.status, trial.outcome.epochs) == ("done", 1)
-    assert "a trial may take 0 seconds" in trial.outcome.reason
+    assert "a trial may take 1e-09 seconds" in trial.outcome.reason
     assert trial.tested is not None
 
 
@@ -213,6 +216,10 @@ def test_settings_given_are_not_searched(tmp_path):
         (["search", "--data", "nowhere"], "unknown data set"),
         (["worker", "sqlite:////nowhere/at/all.db", "--study", "x"], "there is no storage"),
         (["worker", "mysql://host/database"], "expected sqlite:///FILE or postgresql://"),
+        (["worker", "sqlite:////nowhere/at/all.db", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
+        (["search", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
+        (["search", "--trial-limit", "0s"], "--trial-limit must be above 0"),
+        (["search", "--trial-limit", f"{'9' * 400}d"], "--trial-limit must be above 0 and finite"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message, capsys, monkeypatch):
@@ -221,6 +228,103 @@ def test_bad_input_is_one_line(arguments, message, capsys, monkeypatch):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def tiny(tmp_path) -> str:
+    write_set(tmp_path / "tiny.npz", MUSIC)
+    return str(tmp_path / "tiny.npz")
+
+
+def refused(arguments: list[str], capsys) -> str:
+    assert cli.run(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_study_that_cannot_be_stored_is_one_line(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("LONGSPAN_STORAGE", raising=False)
+    (tmp_path / "file").touch()
+    search = ["search", "sgd+c", "--data", tiny]
+    for folder in ("/proc/xyz", str(tmp_path / "file")):
+        assert f"cannot write {folder}" in refused([*search, "--study-dir", folder], capsys)
+    to_nowhere = [*search, "--study-dir", str(tmp_path / "study")]
+    bad_port = "postgresql://localhost:abc/db"
+    assert "cannot open storage postgresql" in refused([*to_nowhere, "--storage", bad_port], capsys)
+    monkeypatch.setenv("LONGSPAN_STORAGE", "mysql://host/database")
+    assert "cannot use storage 'mysql://host/database'" in refused(to_nowhere, capsys)
+    assert not (tmp_path / "study").exists()
+
+
+def test_settings_that_do_not_go_together_are_refused_before_there_is_a_study(tiny, tmp_path, capsys):
+    space = tmp_path / "space.toml"
+    search = ["search", "nade:sgd+c", "--data", tiny, "--study-dir", str(tmp_path / "study"), "--space", str(space)]
+    space.write_text('optimizer = "hf"\noutput = ["nade", "bernoulli", "rbm"]\n')
+    assert "do not work: hf needs an output" in refused(search, capsys)
+    space.write_text('output = "softmax"\n')
+    assert "the settings of slot 1 do not work: --output softmax does not predict music" in refused(search, capsys)
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_worker_on_cores_that_are_not_there_is_refused(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("LONGSPAN_STORAGE", raising=False)
+    options, fixed = parse_search(["sgd+c", "--data", tiny])
+    url = storage.default_url(tmp_path)
+    create_or_continue(url, definition_of(options, fixed, load(tiny).fingerprint), 1)
+    for cores in ("9999", "-1", "99999999999"):
+        assert "--cores must be cores of this machine" in refused(["worker", url, "--cores", cores], capsys)
+
+
+def pool_without_processes(monkeypatch) -> list[str]:
+    """Pools that only note what becomes of their workers."""
+    noted = []
+    monkeypatch.setattr(pool._Pool, "_start", lambda *arguments: None)
+    monkeypatch.setattr(pool._Pool, "tend", lambda self: 1)
+    monkeypatch.setattr(pool._Pool, "stop", lambda self: noted.append("stop"))
+    monkeypatch.setattr(pool._Pool, "kill", lambda self: noted.append("kill"))
+    monkeypatch.setattr(pool, "TICK_SECONDS", 0.0)
+    monkeypatch.setattr(storage.time, "sleep", lambda seconds: None)
+    return noted
+
+
+def test_a_search_survives_an_outage_of_its_storage(tmp_path, monkeypatch):
+    noted = pool_without_processes(monkeypatch)
+    ticks = iter([True, False, False, True, True])
+
+    def on_tick():
+        if not next(ticks):
+            raise StorageInternalError("gone")
+
+    study = make_study(tmp_path, tiny_config("sgd+c"), 1)
+    asked = iter([False, False, True, True])
+    options = pool.PoolOptions(tmp_path)
+    assert pool.run_pool(study, options, interrupted=lambda: next(asked), on_tick=on_tick) == "interrupted"
+    assert noted == ["stop", "kill"]
+    assert next(ticks, "all had") == "all had"
+
+
+def test_a_storage_that_stays_away_is_one_line_and_the_workers_save(tmp_path, monkeypatch):
+    noted = pool_without_processes(monkeypatch)
+    monkeypatch.setattr(storage, "OUTAGE_SECONDS", -1)
+
+    def on_tick():
+        raise StorageInternalError("gone")
+
+    study = make_study(tmp_path, tiny_config("sgd+c"), 1)
+    with pytest.raises(InputError, match="stayed out of reach: gone; bring it back"):
+        pool.run_pool(study, pool.PoolOptions(tmp_path), interrupted=lambda: False, on_tick=on_tick)
+    assert noted == ["stop", "kill"]
+
+
+@pytest.mark.parametrize("seconds", [1e-05, 1800.0, 0.1, 1e20])
+def test_a_trial_limit_reaches_the_workers_as_it_is(seconds, tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(pool.subprocess, "Popen", lambda command, **options: commands.append(command))
+    options = pool.PoolOptions(tmp_path, limits=Limits(trial_seconds=seconds))
+    pool._Pool(make_study(tmp_path, tiny_config("sgd+c"), 1), options)
+    (command,) = commands
+    assert seconds_of(command[command.index("--trial-limit") + 1], "--trial-limit") == seconds
 
 
 def test_a_worker_that_fails_is_explained(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 
 from longspan import cli
-from longspan.cli.durations import seconds_of
+from longspan.cli.durations import limits_from, seconds_of
 from longspan.cli.loading import load_data
 from longspan.cli.options import parse, pick
 from longspan.cli.output import print_json
@@ -25,6 +25,7 @@ from longspan.reporting.results_markdown import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.agenda import Plan, Task
 from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
+from longspan.search.limits import Limits
 from longspan.search.pool import available_cores
 from longspan.search.reproduction import Reproduction, Settings
 from longspan.search.study import Study
@@ -64,13 +65,14 @@ class ReproduceOptions:
     render_only: bool = False
     """Compute nothing, only write the page again."""
     json: bool = False
-    """Print only how many cells reach the paper, as JSON."""
+    """Print only how many cells reach the paper and which could not be computed, as JSON."""
 
 
 def run(arguments: list[str]) -> int:
     options = parse(ReproduceOptions, arguments, "longspan reproduce")
+    _check_counts(options)
     if options.render_only:
-        return _render(options)
+        return _render_again(options)
     if options.table is None:
         raise InputError("expected table1 or table2, or --render-only to write the page again")
     cells = choose_cells(options.table, options.rows, options.columns)
@@ -83,17 +85,33 @@ def run(arguments: list[str]) -> int:
         return fingerprints[name]
 
     work_dir = options.work_dir or cache_directory() / "reproduction"
-    trial_seconds = seconds_of(options.trial_limit, "--trial-limit") if options.trial_limit else None
-    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs, trial_seconds)
+    limits = limits_from(Limits().checkpoint_seconds, options.trial_limit)
+    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs, limits)
     reproduction = Reproduction(cells, options.plan, settings, fingerprint)
     with ReproductionDisplay(quiet=options.json) as display, first_interrupt() as interrupted:
         for reason in dict.fromkeys(reproduction.missing.values()):
             display.say(f"Skipped, for this version has no such recipe: {reason}")
         finished = reproduction.run(display, lambda: interrupted() or time.monotonic() > deadline)
-    _render(options)
+    _render(options, display.failures)
     if not finished and not options.json:
         sys.stdout.write("Stopped and saved. The same command goes on.\n")
-    return cli.INTERRUPTED if interrupted() else cli.DONE
+    if interrupted():
+        return cli.INTERRUPTED
+    return _say_what_failed(display.failures) if display.failures else cli.DONE
+
+
+def _check_counts(options: ReproduceOptions) -> None:
+    plan = options.plan
+    counts = {
+        "workers": options.workers,
+        "trials": plan.trials,
+        "slow-trials": plan.slow_trials,
+        "most-trials": plan.most_trials,
+        "seeds": plan.seeds,
+    }
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"--{name} must be at least 1: got {count}")
 
 
 def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[Cell]:
@@ -113,6 +131,7 @@ class ReproductionDisplay:
         self.quiet = quiet
         self.console = Console(stderr=quiet, quiet=quiet, highlight=False)
         self.current = ExitStack()
+        self.failures: dict[Cell, str] = {}
 
     def __enter__(self) -> "ReproductionDisplay":
         return self
@@ -145,19 +164,34 @@ class ReproductionDisplay:
 
     def on_failure(self, cell: Cell, reason: str) -> None:
         self.current.close()
+        self.failures[cell] = reason
         self.say(f"[red]{cell.row} on {cell.data} is left out:[/] {reason}")
 
 
-def _render(options: ReproduceOptions) -> int:
-    results = read_results(options.out)
-    values = results_values(results, read_remarks(options.out))
-    write_atomic(options.page, render_page(values))
-    counts = {"cells": len(results), "reaching_the_paper": sum(map(reaches_paper, results.values()))}
-    if options.json:
-        print_json({"page": str(options.page), **counts})
-    else:
-        sys.stdout.write(
-            f"Cells with a result: {counts['cells']}, of which at or better than the paper: "
-            f"{counts['reaching_the_paper']}. See {options.page}\n"
-        )
+def _say_what_failed(failures: dict[Cell, str]) -> int:
+    first, reason = next(iter(failures.items()))
+    more = f", and {len(failures) - 1} more cells" if len(failures) > 1 else ""
+    sys.stderr.write(f"longspan: could not compute {first.row} on {first.data}: {reason}{more}\n")
+    return cli.BAD_INPUT
+
+
+def _render_again(options: ReproduceOptions) -> int:
+    if not read_results(options.out):
+        raise InputError(f"expected a folder of results, got {options.out}, which holds none: check --out")
+    _render(options, {})
     return cli.DONE
+
+
+def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
+    """Write the page, unless there is nothing yet to put on it, and say what came of it."""
+    results = read_results(options.out)
+    if results:
+        write_atomic(options.page, render_page(results_values(results, read_remarks(options.out))))
+    reaching = sum(map(reaches_paper, results.values()))
+    if options.json:
+        failed = {f"{cell.table}/{cell.name}": reason for cell, reason in failures.items()}
+        page = str(options.page) if results else None
+        print_json({"page": page, "cells": len(results), "reaching_the_paper": reaching, "failed": failed})
+        return
+    where = f" See {options.page}" if results else ""
+    sys.stdout.write(f"Cells with a result: {len(results)}, of which at or better than the paper: {reaching}.{where}\n")

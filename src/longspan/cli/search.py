@@ -19,7 +19,7 @@ from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.search import storage
-from longspan.search.definition import StudyDefinition, define
+from longspan.search.definition import StudyDefinition, check_slots, define
 from longspan.search.paper_spaces import paper_space
 from longspan.search.pool import PoolOptions, available_cores, run_pool
 from longspan.search.result import StudyResult
@@ -38,7 +38,7 @@ class Searching:
     space: Path | None = None
     """TOML file of what to search; by default the paper's intervals and grids."""
     storage: str | None = None
-    """sqlite:///FILE or postgresql://HOST/DATABASE; by default a file in the study's folder."""
+    """sqlite:///FILE or postgresql://HOST/DATABASE; by default $LONGSPAN_STORAGE, else a file in the study's folder."""
     study: str | None = None
     """Name of the study; by default DATA-RECIPE."""
     study_dir: Path | None = None
@@ -74,12 +74,13 @@ class SearchOptions:
 def run(arguments: list[str]) -> int:
     options, fixed = parse_search(arguments)
     searching = options.searching
+    limits = limits_from(searching.checkpoint_seconds, searching.trial_limit)
     content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
+    check_slots(definition, searching.trials, content.kind)
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
-    url = storage.normalized(searching.storage) if searching.storage else storage.default_url(folder)
+    url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
-    limits = limits_from(searching.checkpoint_seconds, searching.trial_limit)
     pool = PoolOptions(folder, searching.workers, searching.data_dir, limits)
     if not searching.json:
         shown = storage.hide_password(url)

@@ -15,7 +15,9 @@ from longspan.cli.loading import load_data, refuse_other_data
 from longspan.cli.options import parse
 from longspan.cli.signals import first_interrupt
 from longspan.data.kinds import Data
+from longspan.errors import InputError
 from longspan.search import presence, storage
+from longspan.search.limits import Limits
 from longspan.search.study import Study, open_study
 
 
@@ -50,17 +52,28 @@ class WorkerOptions:
 
 def run(arguments: list[str]) -> int:
     options = parse(WorkerOptions, arguments, "longspan worker")
+    limits = limits_from(options.checkpoint_seconds, options.trial_limit)
     study = open_study(storage.url_from(options.url), options.study)
     base = study.definition.base
     content = load_data(options.data or base.data, options.data_dir, quiet=options.quiet, span=base.span)
     refuse_other_data(content, study.definition.fingerprint, base.data)
-    if options.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, options.cores)
+    _pin_to(options.cores)
     machine.prepare(base.threads)
-    return _work(study, content, options)
+    with storage.explain_outage(study.url):
+        return _work(study, content, options, limits)
 
 
-def _work(study: Study, content: Data, options: WorkerOptions) -> int:
+def _pin_to(cores: tuple[int, ...]) -> None:
+    if not cores or not hasattr(os, "sched_setaffinity"):
+        return
+    try:
+        os.sched_setaffinity(0, cores)
+    except (OSError, ValueError, OverflowError) as error:
+        usable = sorted(os.sched_getaffinity(0))
+        raise InputError(f"--cores must be cores of this machine, some of {usable}: got {list(cores)}") from error
+
+
+def _work(study: Study, content: Data, options: WorkerOptions, limits: Limits) -> int:
     from longspan.search.place import Place
     from longspan.search.worker import work
 
@@ -75,7 +88,7 @@ def _work(study: Study, content: Data, options: WorkerOptions) -> int:
             place,
             worker=name,
             interrupted=lambda: signalled() or options.attached not in (None, os.getppid()),
-            limits=limits_from(options.checkpoint_seconds, options.trial_limit),
+            limits=limits,
         )
     if outcome == "interrupted":
         return cli.INTERRUPTED

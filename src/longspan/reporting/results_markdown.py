@@ -6,14 +6,15 @@ from longspan.search.cells import TableName
 
 HEADING = """# Results
 
-Every cell of the paper's two tables, computed by `longspan reproduce`, beside the paper's number. This page is made
+{cells} of the paper's two tables, computed by `longspan reproduce`, beside what the paper reports. This page is made
 from the files under `results/` by `longspan reproduce --render-only`; run more trials, but do not edit this page.
 
 A cell is a random search over the paper's intervals and our additions to them (docs/search.md), whose first trial is
-the recipe as shipped; its winner is the trial with the best *validation* score and is scored on the test split once.
-One addition changes more than the search: dropout hides some hidden units from the output layer in training, which the
-paper did not do. ± is the standard deviation over seeds of the winning settings. Time is spent on cells that are behind
-the paper's test number, so cells differ in how many trials they had. A number in bold is at or better than the paper's.
+the recipe as it was shipped when the cell was computed; its winner is the trial with the best *validation* score and is
+scored on the test split once. One addition changes more than the search: dropout hides some hidden units from the
+output layer in training, which the paper did not do. ± is the standard deviation over seeds of the winning settings.
+Time is spent on cells that are behind the paper's test number, so cells differ in how many trials they had. A number in
+bold is at or better than the paper's.
 """
 
 SETTINGS_SHOWN = {
@@ -35,7 +36,8 @@ SETTINGS_SHOWN = {
 
 def render_page(values: ResultsValues) -> str:
     """The page as Markdown."""
-    parts = [HEADING, _summary(values)]
+    complete = all(cell.verdict != "missing" for cell in values.cells)
+    parts = [HEADING.format(cells="Every cell" if complete else "Cells"), _summary(values)]
     parts += ["## Table 1: music\n", *_table(values, "table1")]
     parts += ["## Table 2: text\n", *_table(values, "table2")]
     parts += ["## The paper's claims\n", RULE + "\n", _claims(values.claims)]

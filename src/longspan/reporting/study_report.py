@@ -13,7 +13,7 @@ from longspan.config import as_dict
 from longspan.errors import InputError
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import MusicSample, TextSample
-from longspan.search.result import StudyResult, Trial
+from longspan.search.result import StudyResult, Trial, contradiction_in
 from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained
 
@@ -87,8 +87,12 @@ def study_report(folder: Path, samples: list[MusicSample] | list[TextSample] | N
 
 def trial_runs(folder: Path) -> dict[int, Run]:
     """The run folders of a study's trials by slot."""
-    paths = sorted(folder.glob("trials/slot-*"))
-    return {int(path.name.removeprefix("slot-")): Run.open(path) for path in paths if (path / "config.json").exists()}
+    numbered = {path.name.removeprefix("slot-"): path for path in sorted(folder.glob("trials/slot-*"))}
+    return {
+        int(number): Run.open(path)
+        for number, path in numbered.items()
+        if number.isdecimal() and (path / "config.json").exists()
+    }
 
 
 def read_study_result(folder: Path) -> StudyResult | None:
@@ -96,9 +100,13 @@ def read_study_result(folder: Path) -> StudyResult | None:
     if not file.exists():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=StudyResult)
-    except msgspec.MsgspecError as error:
+        result = msgspec.json.decode(file.read_bytes(), type=StudyResult)
+    except (msgspec.MsgspecError, OSError) as error:
         raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+    contradiction = contradiction_in(result)
+    if contradiction is not None:
+        raise InputError(f"{file} contradicts itself: {contradiction}; restore it or remove it")
+    return result
 
 
 def winning_slot(folder: Path) -> int | None:

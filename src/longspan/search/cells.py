@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,7 +11,7 @@ import msgspec
 from longspan import paper
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.search.result import StudyResult, Trial
+from longspan.search.result import StudyResult, Trial, contradiction_in
 
 Metric = Literal["log_likelihood", "perplexity", "bits_per_character"]
 TableName = Literal["table1", "table2"]
@@ -73,7 +74,9 @@ class CellResult(msgspec.Struct, frozen=True):
     search: StudyResult
     seeds: StudyResult | None = None
     other_studies: dict[str, int] = {}
-    """Slots tried in studies that came to nothing better, by identity."""
+    """Slots of studies that came to nothing better, by identity."""
+    handed_on: list[str] = []
+    """Studies whose first slot was not run but taken over from another one."""
     format: int = FORMAT
 
     @property
@@ -82,7 +85,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
     @property
     def tried(self) -> int:
-        return self.search.slots + sum(self.other_studies.values())
+        return self.search.slots + sum(self.other_studies.values()) - len(self.handed_on)
 
 
 def table_cells(table: TableName) -> list[Cell]:
@@ -100,7 +103,11 @@ def paper_figures(cell: Cell) -> Figures:
 
 
 def cell_result(
-    cell: Cell, search: StudyResult, seeds: StudyResult | None, other_studies: dict[str, int]
+    cell: Cell,
+    search: StudyResult,
+    seeds: StudyResult | None,
+    other_studies: dict[str, int],
+    handed_on: Sequence[str] = (),
 ) -> CellResult:
     """What a search, and the winner's repetitions with other seeds if there are any, make of a cell."""
     repetitions = [_repetition(cell, search.settings["seed"], search.winning)] if search.winning else []
@@ -123,6 +130,7 @@ def cell_result(
         search=search,
         seeds=seeds,
         other_studies=other_studies,
+        handed_on=list(handed_on),
     )
 
 
@@ -151,14 +159,44 @@ def reaches_paper(result: CellResult) -> bool:
 
 def read_results(folder: Path) -> dict[Cell, CellResult]:
     """All cells under a folder of results."""
-    found = {}
-    for file in sorted(folder.glob("table[12]/*.json")):
-        try:
-            result = msgspec.json.decode(file.read_bytes(), type=CellResult)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
-        found[result.cell] = result
-    return found
+    results = [_read_result(file) for file in sorted(folder.glob("table[12]/*.json"))]
+    return {result.cell: result for result in results}
+
+
+def _read_result(file: Path) -> CellResult:
+    try:
+        result = msgspec.json.decode(file.read_bytes(), type=CellResult)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+    contradiction = _contradiction(result, file)
+    if contradiction is not None:
+        raise InputError(f"{file} contradicts itself: {contradiction}; restore it or remove it")
+    return result
+
+
+def _contradiction(result: CellResult, file: Path) -> str | None:
+    """Why a file cannot be what a reproduction wrote, None if it can."""
+    cell, search = result.cell, result.search
+    if result.format != FORMAT:
+        return f"expected format {FORMAT}, got {result.format}"
+    if cell not in table_cells(cell.table):
+        return f"the paper has no row {cell.row!r} on {cell.data!r} in {cell.table}"
+    if file.stem != cell.name or file.parent.name != cell.table:
+        return f"it is the result of {cell.table}/{cell.name}.json"
+    if result.metric != cell.metric:
+        return f"expected {cell.metric}, got {result.metric}"
+    if not bool(result.ours) == bool(result.repetitions) == (search.winner is not None):
+        return "a cell has a winner, repetitions and numbers of ours, or none of them"
+    if result.ours and result.metric == "perplexity" and result.ours.test <= 0:
+        return f"expected a perplexity above 0, got {result.ours.test}"
+    if search.winning and not _can_be_repeated(search, cell.metric):
+        return f"the winner, slot {search.winner}, has no seed or no {cell.metric} on the test split"
+    return contradiction_in(search) or (result.seeds and contradiction_in(result.seeds))
+
+
+def _can_be_repeated(search: StudyResult, metric: Metric) -> bool:
+    tested = search.winning.tested if search.winning else None
+    return "seed" in search.settings and tested is not None and metric in tested.test
 
 
 def write_result(folder: Path, result: CellResult) -> Path:

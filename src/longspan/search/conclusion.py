@@ -8,7 +8,7 @@ from longspan.data.kinds import Data
 from longspan.data.music import MusicData
 from longspan.data.tasks import EPOCH, TaskData
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.files import write_atomic
+from longspan.files import explain_disk_errors, write_atomic
 from longspan.search.place import Place
 from longspan.search.result import StudyResult, Tested, Trial, winner_of
 from longspan.search.slots import Slot
@@ -22,7 +22,8 @@ from longspan.training.timing import typical_epoch_seconds
 
 def conclude(study: Study, data: Data, place: Place) -> None:
     """Write the result of a finished study; left to others where the winner's run is not on this disk."""
-    place.folder.mkdir(parents=True, exist_ok=True)
+    with explain_disk_errors(place.folder):
+        place.folder.mkdir(parents=True, exist_ok=True)
     with try_file_lock(place.folder / ".conclusion.lock") as mine:
         if not mine or study.concluded:
             return

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from longspan import __version__
-from longspan.config import TrainConfig, as_dict, from_dict
+from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.errors import InputError
 from longspan.search.space import Space, changes, parse_space, slot_config
 
@@ -63,6 +63,15 @@ def define(name: str, base: TrainConfig, space: dict, fingerprint: str, **option
     """The definition of a study, checked."""
     parse_space(space, base)
     return StudyDefinition(name, as_dict(base), space, fingerprint, **options)
+
+
+def check_slots(definition: StudyDefinition, slots: int, kind: str) -> None:
+    """Refuse a study one of whose slots would draw settings that do not go together, or not with data of this kind."""
+    for slot in range(slots):
+        try:
+            check_output(definition.config_of(slot), kind)
+        except InputError as error:
+            raise InputError(f"the settings of slot {slot} do not work: {error}") from error
 
 
 def check_same(old: StudyDefinition, new: StudyDefinition) -> None:

@@ -1,6 +1,9 @@
 """How long a worker may go on with a trial; nothing here belongs to the definition of a study."""
 
+import math
 from dataclasses import dataclass
+
+from longspan.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,10 @@ class Limits:
 
     None, the default, is the only choice under which a slot comes to the same on every machine.
     """
+
+    def __post_init__(self) -> None:
+        if self.trial_seconds is not None and not 0 < self.trial_seconds < math.inf:
+            raise InputError(f"--trial-limit must be above 0 and finite, such as 30m: got {self.trial_seconds:g}s")
 
 
 class TimeUp(Exception):

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
 from longspan.errors import InputError
+from longspan.files import explain_disk_errors
 from longspan.search.limits import Limits
-from longspan.search.storage import URL_VARIABLE
+from longspan.search.storage import URL_VARIABLE, explain_outage, patiently
 from longspan.search.study import Study
 
 TICK_SECONDS = 1.0
@@ -36,24 +38,32 @@ def run_pool(
 
     `on_tick` is called about once a second, for whoever shows the study.
     """
-    if study.concluded:
-        return "finished"
-    pool = _Pool(study, options)
+    with explain_outage(study.url):
+        if patiently(lambda: study.concluded):
+            return "finished"
+        pool = _Pool(study, options)
+        _keep_at_work(pool, interrupted, on_tick)
+        if patiently(lambda: study.concluded):
+            return "finished"
+    if interrupted() or not pool.failures:
+        return "interrupted"
+    raise InputError(pool.failures[0])
+
+
+def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Callable[[], None]) -> None:
     try:
         while not interrupted():
-            on_tick()
+            patiently(on_tick)
             if pool.tend() == 0:
                 break
             time.sleep(TICK_SECONDS)
         pool.stop()
+    except Exception:  # not KeyboardInterrupt: whoever asks twice does not want to wait
+        pool.stop()
+        raise
     finally:
         pool.kill()
-        on_tick()
-    if study.concluded:
-        return "finished"
-    if interrupted() or not pool.failures:
-        return "interrupted"
-    raise InputError(pool.failures[0])
+    patiently(on_tick)
 
 
 class _Pool:
@@ -61,7 +71,8 @@ class _Pool:
         self.study = study
         self.options = options
         self.logs = options.folder / "workers"
-        self.logs.mkdir(parents=True, exist_ok=True)
+        with explain_disk_errors(self.logs):
+            self.logs.mkdir(parents=True, exist_ok=True)
         self.failures: list[str] = []
         cores = cores_for(options.workers, study.definition.base.threads)
         self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
@@ -75,7 +86,7 @@ class _Pool:
                 continue
             del self.processes[number]
             if code == -signal.SIGKILL:
-                if not self.study.concluded:
+                if not patiently(lambda: self.study.concluded):
                     self.processes[number] = self._start(number, self.cores[number])
             elif code not in (0, INTERRUPTED):
                 self.failures.append(self._explain(number, code))
@@ -99,13 +110,16 @@ class _Pool:
         command = [sys.executable, "-m", "longspan", "worker", "--study", self.study.definition.name]
         command += ["--study-dir", str(options.folder), "--checkpoint-seconds", str(options.limits.checkpoint_seconds)]
         if options.limits.trial_seconds is not None:
-            command += ["--trial-limit", f"{options.limits.trial_seconds}s"]
+            command += ["--trial-limit", f"{Decimal(str(options.limits.trial_seconds)):f}s"]
         command += ["--attached", str(os.getpid()), "--quiet"]
         if options.data_dir is not None:
             command += ["--data-dir", str(options.data_dir)]
         if cores:
             command += ["--cores", *map(str, sorted(cores))]
-        with (self.logs / f"{number + 1}.log").open("wb") as log:
+        file = self.logs / f"{number + 1}.log"
+        with explain_disk_errors(file):
+            log = file.open("wb")
+        with log:
             return subprocess.Popen(
                 command,
                 env={**os.environ, URL_VARIABLE: self.study.url},  # not an argument: those are seen by everyone

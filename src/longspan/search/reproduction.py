@@ -49,7 +49,7 @@ class Settings(NamedTuple):
     workers: int
     data_dir: Path | None = None
     max_epochs: int | None = None
-    trial_seconds: float | None = None
+    limits: Limits = Limits()
 
 
 class Reproduction:
@@ -64,40 +64,49 @@ class Reproduction:
         self.cells = []
         for cell in cells:
             try:
-                self._config(cell)
-                self.cells.append(cell)
+                recipes.parse(cell.row)
             except InputError as error:  # a row of the paper that this version has no recipe for
                 self.missing[cell] = str(error)
+                continue
+            self._config(cell)  # bad settings are an error for all cells, before anything is begun
+            self.cells.append(cell)
 
     def run(self, observer: Observer, interrupted: Callable[[], bool]) -> bool:
         """Work through the tasks; True when nothing is left to do, False if interrupted before."""
         while not interrupted():
-            task = next_task(self._known(), self.plan)
+            task = next_task(self._known(observer), self.plan)
             if task is None:
                 return True
             try:
                 result = self._carry_out(task, observer, interrupted)
             except InputError as error:
-                self.cells.remove(task.cell)
-                observer.on_failure(task.cell, str(error))
+                self._leave_out(task.cell, error, observer)
                 continue
             if result is not None:
                 write_result(self.settings.results, result)
                 observer.on_result(result)
         return False
 
-    def _known(self) -> list[Known]:
+    def _known(self, observer: Observer) -> list[Known]:
         results = read_results(self.settings.results)
         known = []
-        for cell in self.cells:
-            result = results.get(cell)
-            if result is None:
-                known.append(Known(cell, None, 0))
-                continue
-            slots = slots_of(result, self._search_definition(cell).identity)
-            run_near = 0 if result.ours is None else slots_of(result, self._near_definition(result).identity)
-            known.append(Known(cell, result, slots, 1 + run_near))
+        for cell in list(self.cells):
+            try:
+                known.append(self._known_of(cell, results.get(cell)))
+            except InputError as error:
+                self._leave_out(cell, error, observer)
         return known
+
+    def _known_of(self, cell: Cell, result: CellResult | None) -> Known:
+        if result is None:
+            return Known(cell, None, 0)
+        slots = slots_of(result, self._search_definition(cell).identity)
+        near = 1 if result.ours is None else slots_near(result, self._near_definition(result).identity)
+        return Known(cell, result, slots, near)
+
+    def _leave_out(self, cell: Cell, error: InputError, observer: Observer) -> None:
+        self.cells.remove(cell)
+        observer.on_failure(cell, str(error))
 
     def _carry_out(self, task: Task, observer: Observer, interrupted: Callable[[], bool]) -> CellResult | None:
         """Bring one study to its slots; the cell's new result, None if interrupted before."""
@@ -108,16 +117,15 @@ class Reproduction:
         _adopt(study, before)
         if task.kind == "refine" and before is not None:
             hand_on(study, before.search)
-        limits = Limits(trial_seconds=self.settings.trial_seconds)
-        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, limits)
+        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, self.settings.limits)
         on_tick = observer.on_task(task, study)
         if run_pool(study, options, interrupted=interrupted, on_tick=on_tick) == "interrupted":
             return None
         found = msgspec.convert(study.result, StudyResult)
         if task.kind == "seeds":
             assert before is not None
-            return cell_result(task.cell, before.search, found, before.other_studies)
-        return merge(task.cell, before, found, handed_on=int(task.kind == "refine"))
+            return cell_result(task.cell, before.search, found, before.other_studies, before.handed_on)
+        return merge(task.cell, before, found, refined=task.kind == "refine")
 
     def _config(self, cell: Cell) -> TrainConfig:
         config = recipes.settings(cell.row, cell.data)
@@ -145,21 +153,23 @@ class Reproduction:
         return define(cell.name, config, paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data))
 
 
-def merge(cell: Cell, before: CellResult | None, found: StudyResult, handed_on: int = 0) -> CellResult:
+def merge(cell: Cell, before: CellResult | None, found: StudyResult, *, refined: bool = False) -> CellResult:
     """A cell's result after a search: the better of old and new by validation, and seeds while the winner stays.
 
-    So many slots were `handed_on` from the old to the new, and are not counted twice.
+    Where the new one `refined` the old, its first slot was handed on to it and is not counted twice.
     """
     if before is None:
         return cell_result(cell, found, None, {})
     others = {identity: slots for identity, slots in before.other_studies.items() if identity != found.identity}
+    handed_on = list(dict.fromkeys([*before.handed_on, found.identity] if refined else before.handed_on))
     if found.identity == before.search.identity:
         same_winner = found.winner == before.search.winner
-        return cell_result(cell, found, before.seeds if same_winner else None, others)
+        return cell_result(cell, found, before.seeds if same_winner else None, others, handed_on)
     if _valid(found) > _valid(before.search):
-        others[before.search.identity] = before.search.slots - handed_on
-        return cell_result(cell, found, None, others)
-    return cell_result(cell, before.search, before.seeds, others | {found.identity: found.slots - handed_on})
+        others[before.search.identity] = before.search.slots
+        return cell_result(cell, found, None, others, handed_on)
+    others[found.identity] = found.slots
+    return cell_result(cell, before.search, before.seeds, others, handed_on)
 
 
 def _valid(result: StudyResult) -> float:
@@ -170,6 +180,14 @@ def _valid(result: StudyResult) -> float:
 def slots_of(result: CellResult, identity: str) -> int:
     """How many slots a study of this identity has had for a cell."""
     return result.search.slots if result.search.identity == identity else result.other_studies.get(identity, 0)
+
+
+def slots_near(result: CellResult, identity: str) -> int:
+    """How many slots a search around a cell's winner has had, the winner included.
+
+    Results of earlier versions do not name studies that were handed a slot, and do not count that slot.
+    """
+    return slots_of(result, identity) + (identity not in result.handed_on)
 
 
 def _seeds_definition(cell: Cell, search: StudyResult, fingerprint: str) -> StudyDefinition:

@@ -47,11 +47,25 @@ class StudyResult(msgspec.Struct, frozen=True):
 
     @property
     def winning(self) -> Trial | None:
-        return None if self.winner is None else self.trials[self.winner]
+        return next((trial for trial in self.trials if trial.slot == self.winner), None)
 
     def count(self, status: str) -> int:
         """Number of slots that ended like this."""
         return sum(trial.outcome.status == status for trial in self.trials)
+
+
+def contradiction_in(result: StudyResult) -> str | None:
+    """Why a file's content cannot be what a study came to, None if it can."""
+    if result.format != FORMAT:
+        return f"expected format {FORMAT} of study {result.study}, got {result.format}"
+    slots = [trial.slot for trial in result.trials]
+    if slots != list(range(result.slots)):
+        return f"study {result.study} has {result.slots} slots, but trials of slots {slots}"
+    if result.winner is None:
+        return None
+    if result.winning is None or result.winning.outcome.valid_log_likelihood is None:
+        return f"slot {result.winner} of study {result.study} cannot have won, for it has no validation score"
+    return None
 
 
 def winner_of(slots: list[Slot]) -> Slot | None:

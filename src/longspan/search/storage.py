@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from longspan.errors import InputError
+from longspan.files import explain_disk_errors
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -60,7 +61,9 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
 
     options = {}
     if url.startswith(SQLITE):
-        Path(url.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(url.removeprefix(SQLITE)).parent
+        with explain_disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         options = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}}
     try:
         # Two processes that find no tables would both create them.
@@ -72,18 +75,22 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
                 heartbeat_interval=heartbeat_seconds,
                 grace_period=grace_seconds,
             )
-    except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
+    except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
         hint = (
             "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
         )
-        raise InputError(f"cannot open storage {hide_password(url)}: {reason}; {hint}") from error
+        raise InputError(f"cannot open storage {hide_password(url)}: {_reason(error)}; {hint}") from error
 
 
 def check_exists(url: str) -> None:
-    """Refuse an SQLite file that is not there, which opening it would create."""
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
+    """Refuse an SQLite file that is not there or is empty, which opening it would make a database of."""
+    if not url.startswith(SQLITE):
+        return
+    file = Path(url.removeprefix(SQLITE))
+    if not file.is_file():
         raise InputError(f"there is no storage {url}: check the path; `longspan search` makes one")
+    if file.stat().st_size == 0:
+        raise InputError(f"expected a study's storage, got the empty file {file}: check the path")
 
 
 def import_optuna():
@@ -118,7 +125,7 @@ def claim_lock(url: str, name: str) -> Iterator[None]:
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Hold a lock file; the system lets go of it when the process ends, however it ends."""
-    with path.open("a") as file:
+    with _lock_file(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -126,13 +133,18 @@ def file_lock(path: Path) -> Iterator[None]:
 @contextmanager
 def try_file_lock(path: Path) -> Iterator[bool]:
     """Like `file_lock`, but instead of waiting yields False if another process holds it."""
-    with path.open("a") as file:
+    with _lock_file(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
         yield True
+
+
+def _lock_file(path: Path) -> TextIO:
+    with explain_disk_errors(path):
+        return path.open("a")
 
 
 def patiently(action: Callable[[], Value]) -> Value:
@@ -150,9 +162,29 @@ def patiently(action: Callable[[], Value]) -> Value:
             time.sleep(2.0)
 
 
-def url_from(given: str | None) -> str:
-    """The storage a command was given, else the one in the environment."""
-    url = given or os.environ.get(URL_VARIABLE)
+@contextmanager
+def explain_outage(url: str) -> Iterator[None]:
+    """Turn a storage that stayed out of reach, however patiently it was tried, into one line."""
+    import_optuna()
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        yield
+    except (StorageInternalError, OperationalError) as error:
+        raise InputError(
+            f"storage {hide_password(url)} stayed out of reach: {_reason(error)}; "
+            "bring it back, then the same command goes on"
+        ) from error
+
+
+def url_from(given: str | None, default: str | None = None) -> str:
+    """The storage a command was given, else the one in the environment, else `default`."""
+    url = given or os.environ.get(URL_VARIABLE) or default
     if not url:
         raise InputError(f"expected the URL of a storage, such as postgresql://host/database, or ${URL_VARIABLE}")
     return normalized(url)
+
+
+def _reason(error: Exception) -> str:
+    return str(error.__cause__ or error).strip().splitlines()[0]
