@@ -1,5 +1,7 @@
 """The page of results, docs/results.md: the paper's tables with ours beside, its claims with verdicts, as Markdown."""
 
+import textwrap
+
 from longspan.reporting.paper_claims import RULE, ClaimValue
 from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues
 from longspan.search.cells import TableName
@@ -40,7 +42,7 @@ def render_page(values: ResultsValues) -> str:
     parts = [HEADING.format(cells="Every cell" if complete else "Cells"), _summary(values)]
     parts += ["## Table 1: music\n", *_table(values, "table1")]
     parts += ["## Table 2: text\n", *_table(values, "table2")]
-    parts += ["## The paper's claims\n", RULE + "\n", _claims(values.claims)]
+    parts += ["## The paper's claims\n", textwrap.fill(RULE, 120) + "\n", _claims(values.claims)]
     parts += ["## Where we are behind\n", _behind(values.cells)]
     parts += ["## Winning settings\n", _settings(values.cells)]
     parts += ["## Computed with\n", _environments(values.environments)]
