@@ -92,8 +92,8 @@ class Group {
       });
     }
     long i = 0;
-    for (; i + 4 <= rows_; i += 4) add_outer_rows<4>(i, weights);
-    for (; i < rows_; ++i) add_outer_rows<1>(i, weights);
+    for (; i + 2 <= rows_; i += 2) add_outer_rows<2>(i, weights);
+    if (i < rows_) add_outer_rows<1>(i, weights);
   }
 
   // The values of all steps, to keep them for later and to take them up again.
@@ -227,31 +227,39 @@ class Group {
     }
   }
 
+  // Few steps share a range: rows are taken whole, two against up to four steps, and come by once from far away.
   template <int rows>
   void add_outer_rows(long i, float* weights) {
-    float* target = weights + i * r_.units;
-    long j = 0;
-    for (; j + 3 * kWidth <= r_.units; j += 3 * kWidth) add_outer_columns<rows, 3>(i, j, target);
-    for (; j + kWidth <= r_.units; j += kWidth) add_outer_columns<rows, 1>(i, j, target);
-    if (const long rest = r_.units - j) {
-      for (int k = 0; k < rows; ++k) {
-        Vector total = load_first(target + k * r_.units + j, rest);
-        for (long s = 0; s < size(); ++s) total += values(s)[i + k] * load_first(hidden(s) + j, rest);
-        store_first(target + k * r_.units + j, total, rest);
-      }
-    }
+    long s = 0;
+    for (; s + 4 <= size(); s += 4) add_outer_steps<rows, 4>(i, s, weights);
+    if (size() - s == 3) add_outer_steps<rows, 3>(i, s, weights);
+    if (size() - s == 2) add_outer_steps<rows, 2>(i, s, weights);
+    if (size() - s == 1) add_outer_steps<rows, 1>(i, s, weights);
   }
 
-  template <int rows, int vectors>
-  void add_outer_columns(long i, long j, float* target) {
-    Vector totals[rows][vectors];
-    for (int k = 0; k < rows; ++k) {
-      for (int v = 0; v < vectors; ++v) totals[k][v] = load(target + k * r_.units + j + v * kWidth);
+  template <int rows, int steps>
+  void add_outer_steps(long i, long s, float* weights) {
+    const float* state[steps];
+    float* target[rows];  // all that is read within the loop is local: a store may alias what is not
+    Vector factor[rows][steps];
+    for (int k = 0; k < steps; ++k) state[k] = hidden(s + k);
+    for (int r = 0; r < rows; ++r) {
+      target[r] = weights + (i + r) * r_.units;
+      for (int k = 0; k < steps; ++k) factor[r][k] = broadcast(values(s + k)[i + r]);
     }
-    accumulate(size(), [&](long s, int k) { return values(s)[i + k]; }, [&](long s) { return hidden(s) + j; }, totals);
-    for (int k = 0; k < rows; ++k) {
-      for (int v = 0; v < vectors; ++v) store(target + k * r_.units + j + v * kWidth, totals[k][v]);
-    }
+    for_each_vector(r_.units, [&](long j, auto load, auto store) {
+      Vector totals[rows];
+#pragma GCC unroll 2
+      for (int r = 0; r < rows; ++r) totals[r] = load(target[r] + j);
+#pragma GCC unroll 4
+      for (int k = 0; k < steps; ++k) {
+        const Vector states = load(state[k] + j);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; ++r) totals[r] += factor[r][k] * states;
+      }
+#pragma GCC unroll 2
+      for (int r = 0; r < rows; ++r) store(target[r] + j, totals[r]);
+    });
   }
 
   static double dot(const float* a, const float* b, long count) {
