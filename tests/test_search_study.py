@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -239,7 +241,7 @@ def test_a_study_goes_on_only_under_the_same_settings(sqlite):
         create_or_continue(sqlite, define("tiny", BASE, SPACE, "other"), 2)
 
 
-def test_what_cannot_be_opened_is_one_clear_line(sqlite, tmp_path):
+def test_what_cannot_be_opened_is_one_clear_line(sqlite):
     make_study(sqlite)
     with pytest.raises(InputError, match=r"no study 'other'.*there are: tiny"):
         open_study(sqlite, "other")
@@ -256,13 +258,20 @@ def test_what_cannot_be_opened_is_one_clear_line(sqlite, tmp_path):
         open_study(storage.normalized("postgresql://nobody:secret@127.0.0.1:9/none?connect_timeout=2"), "x")
     assert "secret" not in str(error.value)
     assert "\n" not in str(error.value)
-    (tmp_path / "no.db").write_bytes(b"this is not a database" * 100)
-    with pytest.raises(InputError, match="cannot open storage"):
-        open_study(f"sqlite:///{tmp_path / 'no.db'}", "x")
-    (tmp_path / "empty").touch()
-    with pytest.raises(InputError, match="got the empty file"):
-        open_study(f"sqlite:///{tmp_path / 'empty'}", "x")
-    assert (tmp_path / "empty").stat().st_size == 0
+
+
+@pytest.mark.parametrize("kind", ["empty", "not a database", "another program's"])
+def test_a_file_that_is_no_storage_is_refused_and_left_as_it_is(kind, tmp_path):
+    file = tmp_path / "no.db"
+    if kind == "another program's":
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE photos (name TEXT)")
+    else:
+        file.write_bytes(b"" if kind == "empty" else b"this is not a database" * 100)
+    before = file.read_bytes()
+    with pytest.raises(InputError, match=r"expected a study's storage, got .*no\.db, which has no studies in it"):
+        open_study(f"sqlite:///{file}", "x")
+    assert file.read_bytes() == before
 
 
 def test_outcomes_from_elsewhere_are_adopted_where_nothing_is_known(sqlite):

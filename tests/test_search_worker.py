@@ -280,7 +280,7 @@ def pool_without_processes(monkeypatch) -> list[str]:
     """Pools that only note what becomes of their workers."""
     noted = []
     monkeypatch.setattr(pool._Pool, "_start", lambda *arguments: None)
-    monkeypatch.setattr(pool._Pool, "tend", lambda self: 1)
+    monkeypatch.setattr(pool._Pool, "tend", lambda self, interrupted: 1)
     monkeypatch.setattr(pool._Pool, "stop", lambda self: noted.append("stop"))
     monkeypatch.setattr(pool._Pool, "kill", lambda self: noted.append("kill"))
     monkeypatch.setattr(pool, "TICK_SECONDS", 0.0)
@@ -297,7 +297,7 @@ def test_a_search_survives_an_outage_of_its_storage(tmp_path, monkeypatch):
             raise StorageInternalError("gone")
 
     study = make_study(tmp_path, tiny_config("sgd+c"), 1)
-    asked = iter([False, False, True, True])
+    asked = iter([False, False, False, False, True, True])
     options = pool.PoolOptions(tmp_path)
     assert pool.run_pool(study, options, interrupted=lambda: next(asked), on_tick=on_tick) == "interrupted"
     assert noted == ["stop", "kill"]
@@ -314,6 +314,19 @@ def test_a_storage_that_stays_away_is_one_line_and_the_workers_save(tmp_path, mo
     study = make_study(tmp_path, tiny_config("sgd+c"), 1)
     with pytest.raises(InputError, match="stayed out of reach: gone; bring it back"):
         pool.run_pool(study, pool.PoolOptions(tmp_path), interrupted=lambda: False, on_tick=on_tick)
+    assert noted == ["stop", "kill"]
+
+
+def test_who_interrupts_does_not_wait_for_the_storage(tmp_path, monkeypatch):
+    noted = pool_without_processes(monkeypatch)
+    asked = iter([False, False, True])  # before the tick, after its first and after its second failure
+
+    def on_tick():
+        raise StorageInternalError("gone")
+
+    study = make_study(tmp_path, tiny_config("sgd+c"), 1)
+    with pytest.raises(InputError, match="stayed out of reach: gone"):
+        pool.run_pool(study, pool.PoolOptions(tmp_path), interrupted=lambda: next(asked), on_tick=on_tick)
     assert noted == ["stop", "kill"]
 
 

@@ -39,11 +39,11 @@ def run_pool(
     `on_tick` is called about once a second, for whoever shows the study.
     """
     with explain_outage(study.url):
-        if patiently(lambda: study.concluded):
+        if patiently(lambda: study.concluded, unless=interrupted):
             return "finished"
         pool = _Pool(study, options)
         _keep_at_work(pool, interrupted, on_tick)
-        if patiently(lambda: study.concluded):
+        if patiently(lambda: study.concluded, unless=interrupted):
             return "finished"
     if interrupted() or not pool.failures:
         return "interrupted"
@@ -53,8 +53,8 @@ def run_pool(
 def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Callable[[], None]) -> None:
     try:
         while not interrupted():
-            patiently(on_tick)
-            if pool.tend() == 0:
+            patiently(on_tick, unless=interrupted)
+            if pool.tend(interrupted) == 0:
                 break
             time.sleep(TICK_SECONDS)
         pool.stop()
@@ -63,7 +63,7 @@ def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Calla
         raise
     finally:
         pool.kill()
-    patiently(on_tick)
+    patiently(on_tick, unless=interrupted)
 
 
 class _Pool:
@@ -78,7 +78,7 @@ class _Pool:
         self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
         self.cores = cores
 
-    def tend(self) -> int:
+    def tend(self, interrupted: Callable[[], bool]) -> int:
         """Start killed workers again; returns how many are at work."""
         for number, process in list(self.processes.items()):
             code = process.poll()
@@ -86,7 +86,7 @@ class _Pool:
                 continue
             del self.processes[number]
             if code == -signal.SIGKILL:
-                if not patiently(lambda: self.study.concluded):
+                if not patiently(lambda: self.study.concluded, unless=interrupted):
                     self.processes[number] = self._start(number, self.cores[number])
             elif code not in (0, INTERRUPTED):
                 self.failures.append(self._explain(number, code))

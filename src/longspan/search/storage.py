@@ -8,10 +8,11 @@ import fcntl
 import hashlib
 import os
 import re
+import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -27,6 +28,7 @@ SQLITE_WAIT_SECONDS = 60
 """How long a writer waits for another one before it gives up."""
 OUTAGE_SECONDS = 300
 """How long a storage may be out of reach before a worker gives up."""
+RETRY_SECONDS = 2.0
 
 Value = TypeVar("Value")
 
@@ -83,14 +85,22 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
 
 
 def check_exists(url: str) -> None:
-    """Refuse an SQLite file that is not there or is empty, which opening it would make a database of."""
+    """Refuse an SQLite file that is not there or holds no studies: opening it would make a storage of it."""
     if not url.startswith(SQLITE):
         return
     file = Path(url.removeprefix(SQLITE))
     if not file.is_file():
         raise InputError(f"there is no storage {url}: check the path; `longspan search` makes one")
-    if file.stat().st_size == 0:
-        raise InputError(f"expected a study's storage, got the empty file {file}: check the path")
+    if not _holds_studies(file):
+        raise InputError(f"expected a study's storage, got {file}, which has no studies in it: check the path")
+
+
+def _holds_studies(file: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS)) as connection:
+            return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone() is not None
+    except sqlite3.DatabaseError:  # not a database at all
+        return False
 
 
 def import_optuna():
@@ -147,8 +157,8 @@ def _lock_file(path: Path) -> TextIO:
         return path.open("a")
 
 
-def patiently(action: Callable[[], Value]) -> Value:
-    """Do something with the storage, trying again while it is out of reach."""
+def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: False) -> Value:
+    """Do something with the storage, trying again while it is out of reach, `unless` nobody wants to wait for it."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import OperationalError
 
@@ -157,9 +167,9 @@ def patiently(action: Callable[[], Value]) -> Value:
         try:
             return action()
         except (StorageInternalError, OperationalError):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or unless():
                 raise
-            time.sleep(2.0)
+            time.sleep(RETRY_SECONDS)
 
 
 @contextmanager

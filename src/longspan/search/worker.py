@@ -41,12 +41,12 @@ def work(
     """Run slots until all are finished, here or elsewhere, or until `interrupted()`."""
     limits = limits or Limits()
     while not interrupted():
-        claim = patiently(lambda: study.claim(worker))
+        claim = patiently(lambda: study.claim(worker), unless=interrupted)
         if claim is not None:
             _attempt(study, claim, data, place, interrupted, limits)
             jax.clear_caches()  # the next slot has other shapes
-        elif all(slot.finished for slot in patiently(study.slots)):
-            patiently(lambda: conclude(study, data, place))
+        elif all(slot.finished for slot in patiently(study.slots, unless=interrupted)):
+            patiently(lambda: conclude(study, data, place), unless=interrupted)
             return "finished"
         else:
             time.sleep(IDLE_SECONDS)
@@ -60,7 +60,7 @@ def _attempt(study: Study, claim: Claim, data, place: Place, interrupted, limits
         if outcome is None:
             _give_back(study, claim)
         else:
-            patiently(lambda: study.record(claim, outcome))
+            patiently(lambda: study.record(claim, outcome), unless=interrupted)
     except ClaimLost:
         pass  # whoever has the slot now goes on with it
     except BaseException:
