@@ -311,3 +311,10 @@ def test_pretraining_fits_each_part_and_repeats_itself():
     np.testing.assert_array_equal(only_recurrent.cell.recurrent, model.cell.recurrent)
     np.testing.assert_array_equal(only_recurrent.output.weights, fresh.output.weights)
     assert np.abs(only_recurrent.cell.recurrent - fresh.cell.recurrent).max() > 1e-4
+
+
+def test_accuracy_takes_fewer_samples_a_frame_where_there_are_many_frames():
+    machine = Rbm.initial(HIDDEN, 3, jnp.zeros(6), 0.1, 1, key=jax.random.key(0))
+    independent = Bernoulli.initial(HIDDEN, jnp.zeros(6), 0.1, key=jax.random.key(0))
+    assert [evaluation._samples_a_frame(machine, frames) for frames in (0, 5_000, 20_000, 80_000)] == [10, 10, 3, 2]
+    assert evaluation._samples_a_frame(independent, 80_000) == 10
