@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from longspan.models import noise
+
 
 class Biases(NamedTuple):
     """Visible and hidden biases of a batch of machines."""
@@ -123,6 +125,5 @@ def annealed_log_partition(
 
 
 def _switch_on(log_odds, key: PRNGKeyArray, temperature):
-    """On where the log-odds exceed logistic noise, which happens with the probability they stand for."""
-    noise = jax.random.logistic(key, log_odds.shape, log_odds.dtype)
-    return (log_odds > temperature * noise).astype(log_odds.dtype)
+    """On with the probability that the log-odds stand for, sharpened or blurred by the temperature."""
+    return (noise.uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds / temperature)).astype(log_odds.dtype)

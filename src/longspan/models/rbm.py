@@ -21,7 +21,7 @@ CRUDE = {"temperatures": 1000, "chains": 1}
 with strong weights, trained for some minutes on chorales, looks 1.4 nats better than it is."""
 ACCURATE = {"temperatures": 5000, "chains": 10}
 """Effort of `accurate_log_prob`: fewer chains than the 100 of 2012, with so many temperatures that few will do."""
-FRAMES_AT_A_TIME = 16
+FRAMES_AT_A_TIME = 128
 """Frames whose chains run side by side in the accurate pass: enough for a matrix product, few enough for the cache."""
 
 
