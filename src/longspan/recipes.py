@@ -134,6 +134,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "activation": "sigmoid",
         "learning_rate": 2.0,
         "recurrent_scale": 1.0,
+        "input_scale": 0.1,
         "output_scale": 0.05,
         "dropout": 0.2,
     },
