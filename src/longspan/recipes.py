@@ -130,6 +130,9 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("nade", "piano-midi", "r"): {"hidden_size": 300, "dropout": 0.6, "l1": 0.01},
     ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
     ("rbm", "frames", "c"): {"clip": 3.0},
+    # Ten times the frames of the others: a tenth of the passes is the same start.
+    ("rbm", "nottingham", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
+    ("rbm", "musedata", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
     ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
