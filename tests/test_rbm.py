@@ -30,6 +30,7 @@ def quick_estimates(monkeypatch):
     monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
     monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
     monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
+    monkeypatch.setattr(rbm, "COMPARABLE", {"temperatures": 100, "chains": 2})
     monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 300, "chains": 20})
     monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
     monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)
@@ -219,6 +220,23 @@ def test_log_prob_estimates_the_exact_likelihood():
     np.testing.assert_allclose(accurate, exact[:8], atol=0.1)
 
 
+def test_a_rough_estimate_flatters_strong_weights_and_more_effort_does_less():
+    output = Rbm.initial(HIDDEN, 14, -jnp.ones(20), 6.0, 1, key=jax.random.key(0))
+    hidden = jax.random.normal(jax.random.key(1), (64, HIDDEN))
+    frames = output.sample(hidden, key=jax.random.key(2))
+    biases = output._machines(hidden)
+    log_partition = boltzmann.log_partition(output.weights, biases)
+    exact = -boltzmann.free_energy(output.weights, biases, frames.astype(jnp.float32)) - log_partition
+    estimates = [
+        output.log_prob(hidden, frames, jnp.asarray(64), key=jax.random.key(3)),
+        output.comparable_log_prob(hidden, frames, key=jax.random.key(3)),
+        output.accurate_log_prob(hidden, frames, key=jax.random.key(3)),
+    ]
+    rough, comparable, accurate = (float(jnp.mean(estimate - exact)) for estimate in estimates)
+    assert rough > 1
+    assert abs(accurate) < comparable < rough / 2
+
+
 def test_corrected_mean_is_right_as_often_as_its_error_says():
     rng = np.random.default_rng(0)
     truth = rng.normal(-6, 3, 5000)
@@ -242,6 +260,7 @@ def two_songs() -> MusicData:
 def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monkeypatch):
     """Without weights between the layers the machine is independent keys, whose likelihood any annealing finds."""
     monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 2, "chains": 1})
+    monkeypatch.setattr(rbm, "COMPARABLE", {"temperatures": 100, "chains": 2})
     monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 3, "chains": 2})
     model = build_model()
     model = eqx.tree_at(lambda model: model.output.weights, model, jnp.zeros_like(model.output.weights))

@@ -33,9 +33,9 @@ ENOUGH_SAMPLES = 50_000
 """Where a sample is a long Markov chain, so many in all will do, at least two a frame: a standard error of 0.1 %."""
 ACCURATE_STEPS = 800
 """Steps whose likelihood is estimated well, to correct the rough estimate of all."""
-GLANCE_STEPS = 300
-"""Steps whose likelihood is estimated roughly after every epoch, always the same ones by the same draws: what is
-compared is one model with another."""
+GLANCE_STEPS = 200
+"""Steps whose likelihood is estimated after every epoch, always the same ones by the same draws: what is compared is
+one model with another."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,12 +101,12 @@ class SplitEvaluator:
         return {name: float(self._counted(values).astype(np.float64).mean()) for name, values in walked.items()}
 
     def _glance(self, model: SequenceModel, key: PRNGKeyArray) -> float:
-        key_choice, key_rough = jax.random.split(key)
+        key_choice, key_estimate = jax.random.split(key)
         hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         chosen = self._some_steps(GLANCE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        rough = np.asarray(_rough_log_probs(model.output, hidden[chosen], targets, key_rough))
-        return float(rough.astype(np.float64).mean())
+        comparable = np.asarray(_comparable_log_probs(model.output, hidden[chosen], targets, key_estimate))
+        return float(comparable.astype(np.float64).mean())
 
     def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
         """Mean log-likelihood and its standard error, by a rough pass over all steps and an accurate one over some."""
@@ -233,8 +233,8 @@ def _walk(
 
 
 @jax.jit
-def _rough_log_probs(output: EstimatedOutput, hidden, targets, key: PRNGKeyArray) -> Float[Array, " step"]:
-    return output.log_prob(hidden, targets, jnp.asarray(len(hidden)), key=key)
+def _comparable_log_probs(output: EstimatedOutput, hidden, targets, key: PRNGKeyArray) -> Float[Array, " step"]:
+    return output.comparable_log_prob(hidden, targets, key=key)
 
 
 @jax.jit

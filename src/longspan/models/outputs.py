@@ -89,6 +89,16 @@ class EstimatedOutput(Output):
     exact: ClassVar[bool] = False
 
     @abstractmethod
+    def comparable_log_prob(
+        self,
+        hidden: Float[Array, "step hidden"],
+        targets: Shaped[Array, "step ..."],
+        *,
+        key: PRNGKeyArray,
+    ) -> Float[Array, " step"]:
+        """What `log_prob` estimates, well enough to tell better weights from worse after every epoch."""
+
+    @abstractmethod
     def accurate_log_prob(
         self,
         hidden: Float[Array, "step hidden"],
