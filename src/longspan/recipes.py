@@ -142,7 +142,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "dropout": 0.2,
     },
     ("factored", "words", "c"): {"clip": 1.0},
-    ("factored", "words", "r"): {"learning_rate": 0.5, "recurrent_scale": 0.5},
+    ("factored", "words", "l"): {"input_scale": 0.05},
+    ("factored", "words", "r"): {"learning_rate": 0.5, "recurrent_scale": 0.5, "input_scale": 0.1},
     # Large weights from the start, and many small updates.
     ("softmax", "characters", ""): {
         "activation": "sigmoid",
