@@ -30,8 +30,8 @@ def quick_estimates(monkeypatch):
     monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
     monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
     monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
-    monkeypatch.setattr(rbm, "COMPARABLE", {"temperatures": 100, "chains": 2})
-    monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 300, "chains": 20})
+    monkeypatch.setitem(rbm.EFFORTS, "comparable", {"temperatures": 100, "chains": 2})
+    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 300, "chains": 20})
     monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
     monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)
 
@@ -216,7 +216,8 @@ def test_log_prob_estimates_the_exact_likelihood():
     rough = eqx.filter_jit(output.log_prob)(hidden, targets, jnp.asarray(30), key=jax.random.key(3))
     assert rough.shape == (30, 2)
     assert abs(float(rough.mean()) - exact.mean()) < 0.3
-    accurate = eqx.filter_jit(output.accurate_log_prob)(flat[:8], targets.reshape(-1, 20)[:8], key=jax.random.key(4))
+    frames = targets.reshape(-1, 20)
+    accurate = eqx.filter_jit(output.estimated_log_prob)(flat[:8], frames[:8], "accurate", key=jax.random.key(4))
     np.testing.assert_allclose(accurate, exact[:8], atol=0.1)
 
 
@@ -229,8 +230,8 @@ def test_a_rough_estimate_flatters_strong_weights_and_more_effort_does_less():
     exact = -boltzmann.free_energy(output.weights, biases, frames.astype(jnp.float32)) - log_partition
     estimates = [
         output.log_prob(hidden, frames, jnp.asarray(64), key=jax.random.key(3)),
-        output.comparable_log_prob(hidden, frames, key=jax.random.key(3)),
-        output.accurate_log_prob(hidden, frames, key=jax.random.key(3)),
+        output.estimated_log_prob(hidden, frames, "comparable", key=jax.random.key(3)),
+        output.estimated_log_prob(hidden, frames, "accurate", key=jax.random.key(3)),
     ]
     rough, comparable, accurate = (float(jnp.mean(estimate - exact)) for estimate in estimates)
     assert rough > 1
@@ -260,8 +261,7 @@ def two_songs() -> MusicData:
 def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monkeypatch):
     """Without weights between the layers the machine is independent keys, whose likelihood any annealing finds."""
     monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 2, "chains": 1})
-    monkeypatch.setattr(rbm, "COMPARABLE", {"temperatures": 100, "chains": 2})
-    monkeypatch.setattr(rbm, "ACCURATE", {"temperatures": 3, "chains": 2})
+    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 3, "chains": 2})
     model = build_model()
     model = eqx.tree_at(lambda model: model.output.weights, model, jnp.zeros_like(model.output.weights))
     twin = SequenceModel(model.cell, Bernoulli(model.output.visible_weights, model.output.visible_bias))

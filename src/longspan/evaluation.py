@@ -20,7 +20,7 @@ from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
 from longspan.data.synthetic import SQUARED_ERROR
 from longspan.data.tasks import TaskData
-from longspan.models.outputs import EstimatedOutput
+from longspan.models.outputs import Effort, EstimatedOutput
 from longspan.models.sequence import SequenceModel
 
 LANES = 16
@@ -67,7 +67,7 @@ class SplitEvaluator:
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
-        """Mean log-likelihood of a step in nats; of some steps, and a rough estimate, if it is not exact."""
+        """Mean log-likelihood of a step in nats; of some steps, and an estimate, if it is not exact."""
         if isinstance(model.output, EstimatedOutput):
             return self._glance(model, jax.random.key(0))
         return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"]
@@ -105,7 +105,7 @@ class SplitEvaluator:
         hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         chosen = self._some_steps(GLANCE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        comparable = np.asarray(_comparable_log_probs(model.output, hidden[chosen], targets, key_estimate))
+        comparable = np.asarray(_estimated_log_probs("comparable", model.output, hidden[chosen], targets, key_estimate))
         return float(comparable.astype(np.float64).mean())
 
     def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
@@ -115,7 +115,7 @@ class SplitEvaluator:
         rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
         chosen = self._some_steps(ACCURATE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        accurate = _accurate_log_probs(model.output, hidden[chosen], targets, key_accurate)
+        accurate = _estimated_log_probs("accurate", model.output, hidden[chosen], targets, key_accurate)
         return corrected_mean(rough, np.asarray(accurate) - rough[chosen])
 
     def _some_steps(self, most: int, key: PRNGKeyArray) -> np.ndarray:
@@ -232,11 +232,6 @@ def _walk(
     return jax.lax.scan(step, (model.start(lanes), jnp.zeros((), jnp.int32)), chunks)[1]
 
 
-@jax.jit
-def _comparable_log_probs(output: EstimatedOutput, hidden, targets, key: PRNGKeyArray) -> Float[Array, " step"]:
-    return output.comparable_log_prob(hidden, targets, key=key)
-
-
-@jax.jit
-def _accurate_log_probs(output: EstimatedOutput, hidden, targets, key: PRNGKeyArray) -> Float[Array, " step"]:
-    return output.accurate_log_prob(hidden, targets, key=key)
+@partial(jax.jit, static_argnums=0)
+def _estimated_log_probs(effort: Effort, output: EstimatedOutput, hidden, targets, key: PRNGKeyArray):
+    return output.estimated_log_prob(hidden, targets, effort, key=key)

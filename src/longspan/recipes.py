@@ -130,7 +130,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("nade", "piano-midi", "r"): {"hidden_size": 300, "dropout": 0.6, "l1": 0.01},
     ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
     ("rbm", "frames", "c"): {"clip": 3.0},
-    # Ten times the frames of the others: a tenth of the passes is the same start.
+    # More than ten times the frames of jsb: a tenth of the passes is about as long a start.
     ("rbm", "nottingham", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
     ("rbm", "musedata", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
     ("factored", "words", ""): {
@@ -170,7 +170,7 @@ TUNED: dict[tuple[str, str], dict] = {
     },
     ("hf", "piano-midi"): {"hidden_size": 300, "dropout": 0.5, "minimal_damping": 0.02},
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "patience": 4},
-    # Its sequences differ so much that the curvature of 32 of them needs more damping.
+    # The curvature of 32 sequences needs more damping here, found on piano-midi and taken over for musedata.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.03},
     ("nade:hf", "musedata"): {"minimal_damping": 0.03},
 }

@@ -7,7 +7,7 @@ Gaussian noise.
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -83,26 +83,21 @@ class OutputByRows(ExactOutput):
         """`loss`, without a derivative in the tables, and their gradient of `sum(scale * loss)` by rows."""
 
 
+Effort: TypeAlias = Literal["comparable", "accurate"]
+"""Enough to tell better weights from worse after every epoch, or to report."""
+
+
 class EstimatedOutput(Output):
     """An output whose likelihood can only be estimated: roughly for every step, well for a few."""
 
     exact: ClassVar[bool] = False
 
     @abstractmethod
-    def comparable_log_prob(
+    def estimated_log_prob(
         self,
         hidden: Float[Array, "step hidden"],
         targets: Shaped[Array, "step ..."],
-        *,
-        key: PRNGKeyArray,
-    ) -> Float[Array, " step"]:
-        """What `log_prob` estimates, well enough to tell better weights from worse after every epoch."""
-
-    @abstractmethod
-    def accurate_log_prob(
-        self,
-        hidden: Float[Array, "step hidden"],
-        targets: Shaped[Array, "step ..."],
+        effort: Effort,
         *,
         key: PRNGKeyArray,
     ) -> Float[Array, " step"]:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
-from longspan.models.outputs import EstimatedOutput
+from longspan.models.outputs import Effort, EstimatedOutput
 
 ANNEALED_STEPS, PLAIN_STEPS = 400, 25
 """Gibbs steps of a sample: with growing weights, then with all of them. On chorales, expected accuracy is 28 % after 25
@@ -19,12 +19,13 @@ steps of the first kind, 32 % after 400 and no more than 32.5 % after 1000."""
 CRUDE = {"temperatures": 1000, "chains": 1}
 """Effort of `log_prob`, good for nothing but to be corrected: the log of a noisy Z is too small on average. A machine
 with strong weights, such as 46 epochs on nottingham make, looks 1.4 nats better than it is."""
-COMPARABLE = {"temperatures": 2000, "chains": 5}
-"""Effort of `comparable_log_prob`: with less, the epoch whose Z is hardest to find would be taken for the best."""
-ACCURATE = {"temperatures": 20_000, "chains": 5}
-"""Effort of `accurate_log_prob`: fewer chains than the 100 of 2012, with so many temperatures that few will do. On
-nottingham 5000 temperatures and ten chains look 0.13 nats better than 20,000 and twenty, which two different starts of
-the chains agree about to 0.03."""
+EFFORTS: dict[Effort, dict[str, int]] = {
+    "comparable": {"temperatures": 2000, "chains": 5},
+    "accurate": {"temperatures": 20_000, "chains": 5},
+}
+"""Of `estimated_log_prob`. With less, the epoch whose Z is hardest to find would be taken for the best. Chains are
+fewer than the 100 of 2012, temperatures so many that few chains will do: on nottingham 5000 temperatures and ten chains
+look 0.13 nats better than 20,000 and twenty, which two different starts of the chains agree about to 0.03."""
 FRAMES_AT_A_TIME = 128
 """Frames whose chains run together in the better estimates: enough for a matrix product, few enough for a cache."""
 
@@ -83,19 +84,13 @@ class Rbm(EstimatedOutput):
         log_partition = boltzmann.annealed_log_partition(self.weights, biases, **CRUDE, key=key)
         return (-boltzmann.free_energy(self.weights, biases, frames) - log_partition).reshape(targets.shape[:-1])
 
-    def comparable_log_prob(self, hidden, targets, *, key):
-        return self._estimated_log_prob(hidden, targets, COMPARABLE, key)
-
-    def accurate_log_prob(self, hidden, targets, *, key):
-        return self._estimated_log_prob(hidden, targets, ACCURATE, key)
-
-    def _estimated_log_prob(self, hidden, targets, effort: dict[str, int], key: PRNGKeyArray):
+    def estimated_log_prob(self, hidden, targets, effort, *, key):
         biases = self._machines(hidden)
 
         def one(machine):
             biases, key = machine
             single = Biases(*(bias[None] for bias in biases))
-            return boltzmann.annealed_log_partition(self.weights, single, **effort, key=key)[0]
+            return boltzmann.annealed_log_partition(self.weights, single, **EFFORTS[effort], key=key)[0]
 
         keys = jax.random.split(key, len(biases.visible))
         log_partition = jax.lax.map(one, (biases, keys), batch_size=FRAMES_AT_A_TIME)
