@@ -61,6 +61,21 @@ class Diverged(Exception):
     """The loss, its gradient or the validation score was not finite."""
 
 
+class _Saver:
+    """Writes checkpoints, and knows when the last one was written."""
+
+    def __init__(self, run: Run, seconds: float):
+        self.folder, self.seconds, self.saved = run.path / "checkpoints", seconds, time.monotonic()
+
+    def save(self, state: TrainingState) -> None:
+        checkpoints.write(self.folder, state.progress.step, state.arrays(), state.progress)
+        self.saved = time.monotonic()
+
+    def save_if_due(self, state: TrainingState) -> None:
+        if time.monotonic() - self.saved > self.seconds:
+            self.save(state)
+
+
 def train(
     run: Run,
     data: Data,
@@ -91,48 +106,59 @@ def train(
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
     valid = SplitEvaluator(data, "valid")
-    state, optimizer = _fresh_or_resumed(run, model, params, source, context, interrupted)
+    saver = _Saver(run, checkpoint_seconds)
+    state, optimizer = _fresh_or_resumed(run, model, params, source, context, saver, interrupted)
 
     def outcome(status: Literal["done", "interrupted", "diverged"], reason: str) -> Outcome:
         run.set_status(status, reason)
         return Outcome(status, reason, eqx.combine(state.best, constants))
 
-    began = saved = time.monotonic()
-    processor_began = time.process_time()
+    def after_block(info: Info, count: int, total: int) -> None:
+        for listener in listeners:
+            listener.on_block(state.progress, info, count, total)
+        if interrupted():
+            raise Interrupted
+        saver.save_if_due(state)
+
+    began, processor_began = time.monotonic(), time.process_time()
     try:
         while state.progress.stop is None:
-            chunks = source.epoch(state.progress.epoch)
-            total = len(chunks.lengths)
-            while state.progress.position < total:
-                block, count = source.block(chunks, state.progress.position)
-                state.params, state.optimizer, state.carry, info = optimizer.advance(
-                    state.params, state.optimizer, state.carry, block, count, context
-                )
-                _refuse_non_finite(info, state.progress)
-                state.progress = state.progress.after(info, block, count)
-                for listener in listeners:
-                    listener.on_block(state.progress, info, count, total)
-                if interrupted():
-                    raise Interrupted
-                if time.monotonic() - saved > checkpoint_seconds:
-                    _save(run, state)
-                    saved = time.monotonic()
-
+            _descend_epoch(state, optimizer, source, context, after_block)
             trained = eqx.combine(state.params, constants)
             score, errors = valid.log_likelihood(trained), valid.errors(trained)
             record = _finish_epoch(run, state, optimizer, score, errors, constants)
-            _save(run, state)
-            saved = time.monotonic()
-            spent = {"seconds": saved - began, "processor_seconds": time.process_time() - processor_began}
+            saver.save(state)
+            seconds = time.monotonic() - began
+            spent = {"seconds": seconds, "processor_seconds": time.process_time() - processor_began}
             run.append_timing({"epoch": record["epoch"], **spent})
             for listener in listeners:
-                listener.on_epoch(record, saved - began)
+                listener.on_epoch(record, seconds)
     except Interrupted:  # an update that was not finished has changed nothing
-        _save(run, state)
+        saver.save(state)
         return outcome("interrupted", "asked to stop")
     except Diverged as error:
         return outcome("diverged", f"{error}; {ADVICE[config.optimizer]}")
     return outcome("done", state.progress.stop)
+
+
+def _descend_epoch(
+    state: TrainingState,
+    optimizer: BlockOptimizer,
+    source: ChunkSource,
+    context: Context,
+    after_block: Callable[[Info, int, int], None],
+) -> None:
+    """The blocks of the epoch that are still to do; `after_block` may stop it between two of them."""
+    chunks = source.epoch(state.progress.epoch)
+    total = len(chunks.lengths)
+    while state.progress.position < total:
+        block, count = source.block(chunks, state.progress.position)
+        state.params, state.optimizer, state.carry, info = optimizer.advance(
+            state.params, state.optimizer, state.carry, block, count, context
+        )
+        _refuse_non_finite(info, state.progress)
+        state.progress = state.progress.after(info, block, count)
+        after_block(info, count, total)
 
 
 def _fresh_or_resumed(
@@ -141,6 +167,7 @@ def _fresh_or_resumed(
     params: SequenceModel,
     source: ChunkSource,
     context: Context,
+    saver: _Saver,
     interrupted: Callable[[], bool],
 ) -> tuple[TrainingState, BlockOptimizer]:
     carry = first_carry(model, run.config)
@@ -156,7 +183,7 @@ def _fresh_or_resumed(
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     state = TrainingState(params, optimizer.init(params), carry, best, progress)
     if newest is None:
-        _save(run, state)  # so that resuming never repeats a pretraining
+        saver.save(state)  # so that resuming never repeats a pretraining
     else:
         state = state.with_arrays(newest.arrays)
     if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
@@ -236,7 +263,3 @@ def _refuse_non_finite(info: Info, progress: Progress) -> None:
         first = int(np.argmin(finite))
         said = ", ".join(f"{name.replace('_', ' ')} {values[first]:g}" for name, values in figures.items())
         raise Diverged(f"update {progress.step + first + 1} (epoch {progress.epoch + 1}): {said}")
-
-
-def _save(run: Run, state: TrainingState) -> None:
-    checkpoints.write(run.path / "checkpoints", state.progress.step, state.arrays(), state.progress)
