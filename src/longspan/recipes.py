@@ -110,7 +110,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
     ("bernoulli", "nottingham", "r"): {"learning_rate": 0.106, "input_scale": 0.1, "dropout": 0.3},
-    ("bernoulli", "piano-midi", ""): {"dropout": 0.6},
+    ("bernoulli", "piano-midi", ""): {"learning_rate": 1.0, "dropout": 0.6},
     ("nade", "frames", ""): JOINT_KEYS,
     ("nade", "frames", "c"): {"clip": 1.0},
     ("nade", "frames", "r"): {"learning_rate": 0.3, "l1": 1e-3, "input_scale": 0.05, "output_scale": 0.03},
