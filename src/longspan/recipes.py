@@ -121,7 +121,14 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("nade", "jsb", "c"): {"clip": 0.5},
     ("nade", "jsb", "r"): RECTIFIED_CHORALES,
     ("nade", "piano-midi", ""): {"dropout": 0.5},
-    ("nade", "piano-midi", "r"): {"hidden_size": 300, "dropout": 0.6, "l1": 0.01},
+    ("nade", "piano-midi", "c"): {"clip": 0.5},
+    ("nade", "piano-midi", "r"): {
+        "hidden_size": 300,
+        "learning_rate": 0.6,
+        "recurrent_scale": 0.2,
+        "dropout": 0.6,
+        "l1": 0.01,
+    },
     ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
     ("rbm", "frames", "c"): {"clip": 3.0},
     # More than ten times the frames of jsb: a tenth of the passes is about as long a start.
