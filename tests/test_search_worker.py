@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+import tempfile
 from typing import ClassVar
 
 import msgspec
@@ -16,7 +17,7 @@ from longspan.data.archive import write_set
 from longspan.data.library import load
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.search import conclusion, pool, pruning, slots, storage, worker
+from longspan.search import conclusion, cores, pool, pruning, slots, storage, worker
 from longspan.search.definition import define
 from longspan.search.limits import Limits
 from longspan.search.place import Place
@@ -184,12 +185,33 @@ def test_pruned_slots_follow_from_the_curves_alone(tmp_path, monkeypatch):
         assert result.winner != slot.number
 
 
-def test_workers_are_pinned_to_cores_of_their_own_while_there_are_enough(monkeypatch):
-    monkeypatch.setattr(pool.os, "sched_getaffinity", lambda pid: {4, 1, 2, 7}, raising=False)
-    assert pool.available_cores() == 4
-    assert pool.cores_for(4, 1) == [{1}, {2}, {4}, {7}]
-    assert pool.cores_for(2, 2) == [{1, 2}, {4, 7}]
-    assert pool.cores_for(5, 1) == [set()] * 5
+@pytest.fixture
+def four_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda pid: {4, 1, 2, 7}, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "expected"),
+    [(4, 1, [{1}, {2}, {4}, {7}]), (2, 2, [{1, 2}, {4, 7}]), (5, 1, [set()] * 5)],
+)
+@pytest.mark.usefixtures("four_cores")
+def test_workers_are_pinned_to_cores_of_their_own_while_there_are_enough(workers, threads, expected):
+    assert cores.available_cores() == 4
+    with cores.claimed_cores(workers, threads) as claimed:
+        assert claimed == expected
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_a_search_beside_another_takes_other_cores():
+    with cores.claimed_cores(2, 1) as first:
+        assert first == [{1}, {2}]
+        with cores.claimed_cores(3, 1) as too_many:
+            assert too_many == [set()] * 3
+        with cores.claimed_cores(1, 2) as second:
+            assert second == [{4, 7}]
+    with cores.claimed_cores(1, 1) as third:
+        assert third == [{1}]
 
 
 def test_settings_given_are_not_searched(tmp_path):
@@ -272,8 +294,8 @@ def test_a_worker_on_cores_that_are_not_there_is_refused(tiny, tmp_path, capsys,
     options, fixed = parse_search(["sgd+c", "--data", tiny])
     url = storage.default_url(tmp_path)
     create_or_continue(url, definition_of(options, fixed, load(tiny).fingerprint), 1)
-    for cores in ("9999", "-1", "99999999999"):
-        assert "--cores must be cores of this machine" in refused(["worker", url, "--cores", cores], capsys)
+    for named in ("9999", "-1", "99999999999"):
+        assert "--cores must be cores of this machine" in refused(["worker", url, "--cores", named], capsys)
 
 
 def pool_without_processes(monkeypatch) -> list[str]:
@@ -335,7 +357,7 @@ def test_a_trial_limit_reaches_the_workers_as_it_is(seconds, tmp_path, monkeypat
     commands = []
     monkeypatch.setattr(pool.subprocess, "Popen", lambda command, **options: commands.append(command))
     options = pool.PoolOptions(tmp_path, limits=Limits(trial_seconds=seconds))
-    pool._Pool(make_study(tmp_path, tiny_config("sgd+c"), 1), options)
+    pool._Pool(make_study(tmp_path, tiny_config("sgd+c"), 1), options, [set()])
     (command,) = commands
     assert seconds_of(command[command.index("--trial-limit") + 1], "--trial-limit") == seconds
 

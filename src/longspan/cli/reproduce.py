@@ -25,8 +25,8 @@ from longspan.reporting.results_markdown import render_page
 from longspan.reporting.results_values import read_remarks, results_values
 from longspan.search.agenda import Plan, Task
 from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
+from longspan.search.cores import available_cores
 from longspan.search.limits import Limits
-from longspan.search.pool import available_cores
 from longspan.search.reproduction import Reproduction, Settings
 from longspan.search.study import Study
 

@@ -19,9 +19,10 @@ from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.search import storage
+from longspan.search.cores import available_cores
 from longspan.search.definition import StudyDefinition, check_slots, define
 from longspan.search.paper_spaces import paper_space
-from longspan.search.pool import PoolOptions, available_cores, run_pool
+from longspan.search.pool import PoolOptions, run_pool
 from longspan.search.result import StudyResult
 from longspan.search.space import read_space
 from longspan.search.study import Study, create_or_continue

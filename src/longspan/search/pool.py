@@ -13,6 +13,7 @@ from typing import Literal
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors
+from longspan.search.cores import claimed_cores
 from longspan.search.limits import Limits
 from longspan.search.storage import URL_VARIABLE, explain_outage, patiently
 from longspan.search.study import Study
@@ -41,8 +42,9 @@ def run_pool(
     with explain_outage(study.url):
         if patiently(lambda: study.concluded, unless=interrupted):
             return "finished"
-        pool = _Pool(study, options)
-        _keep_at_work(pool, interrupted, on_tick)
+        with claimed_cores(options.workers, study.definition.base.threads) as cores:
+            pool = _Pool(study, options, cores)
+            _keep_at_work(pool, interrupted, on_tick)
         if patiently(lambda: study.concluded, unless=interrupted):
             return "finished"
     if interrupted() or not pool.failures:
@@ -67,16 +69,15 @@ def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Calla
 
 
 class _Pool:
-    def __init__(self, study: Study, options: PoolOptions):
+    def __init__(self, study: Study, options: PoolOptions, cores: list[set[int]]):
         self.study = study
         self.options = options
         self.logs = options.folder / "workers"
         with explain_disk_errors(self.logs):
             self.logs.mkdir(parents=True, exist_ok=True)
         self.failures: list[str] = []
-        cores = cores_for(options.workers, study.definition.base.threads)
-        self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
         self.cores = cores
+        self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
 
     def tend(self, interrupted: Callable[[], bool]) -> int:
         """Start killed workers again; returns how many are at work."""
@@ -134,18 +135,3 @@ class _Pool:
         lines = log.read_text(errors="replace").strip().splitlines()
         last = lines[-1].removeprefix("longspan: ") if lines else f"exit code {code}"
         return f"worker {number + 1} failed: {last} (all it said is in {log})"
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cores_for(workers: int, threads: int) -> list[set[int]]:
-    """The cores each worker is pinned to, none where there are not enough for all or the system cannot pin."""
-    if not hasattr(os, "sched_getaffinity"):
-        return [set() for _ in range(workers)]
-    available = sorted(os.sched_getaffinity(0))
-    if workers * threads > len(available):
-        return [set() for _ in range(workers)]
-    return [set(available[number * threads : (number + 1) * threads]) for number in range(workers)]

@@ -19,7 +19,7 @@ from longspan.files import explain_disk_errors
 def present() -> Iterator[str]:
     """Yield a name for this worker that others of this machine can tell to be alive while the block lasts."""
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    file = _folder() / name
+    file = machine_folder() / name
     with explain_disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = file.open("w")
@@ -31,7 +31,7 @@ def present() -> Iterator[str]:
 
 def is_gone(name: str) -> bool:
     """Whether a worker of this machine has died; False if it lives, or is not known here."""
-    file = _folder() / name
+    file = machine_folder() / name
     try:
         with file.open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,9 +43,10 @@ def is_gone(name: str) -> bool:
 def forget(name: str) -> None:
     """Remove what is left of a worker."""
     with suppress(OSError):
-        (_folder() / name).unlink()
+        (machine_folder() / name).unlink()
 
 
-def _folder() -> Path:
+def machine_folder() -> Path:
+    """Where processes of this user on this machine lock files to know of each other."""
     # Not in the study's folder: that may lie on a network disk, where locks of other machines cannot be trusted.
     return Path(tempfile.gettempdir()) / f"longspan-workers-{os.getuid()}"
