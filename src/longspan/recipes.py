@@ -129,8 +129,16 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "dropout": 0.6,
         "l1": 0.01,
     },
-    ("rbm", "frames", ""): {"hidden_size": 150, "learning_rate": 0.3, "output_scale": 0.03, "plateau_epochs": 4},
+    ("rbm", "frames", ""): {
+        "hidden_size": 200,
+        "activation": "sigmoid",
+        "learning_rate": 0.3,
+        "output_scale": 0.03,
+        "dropout": 0.3,
+        "plateau_epochs": 4,
+    },
     ("rbm", "frames", "c"): {"clip": 3.0},
+    ("rbm", "piano-midi", ""): {"dropout": 0.5},
     # More than ten times the frames of jsb: a tenth of the passes is about as long a start.
     ("rbm", "nottingham", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
     ("rbm", "musedata", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},

@@ -92,8 +92,9 @@ def annealed_log_partition(
 ) -> Float[Array, " machine"]:
     """`log Z` by annealed importance sampling: an estimate whose exponential is unbiased.
 
-    Chains start at the machine without weights, whose Z is known, and follow its weights growing in so many equal
-    steps. The weight of a chain changes *before* it moves, by how much likelier the next machine finds its frame.
+    Chains start at the machine without weights, whose Z is known, and follow its weights growing with the root of the
+    step: where they are strong and the chains slow, steps are small. The weight of a chain changes *before* it moves, by
+    how much likelier the next machine finds its frame.
 
     Args:
         weights: of all machines.
@@ -112,10 +113,10 @@ def annealed_log_partition(
         frames, log_weight = running
         key_hidden, key_visible = jax.random.split(jax.random.fold_in(key_steps, number))
         input_ = frames @ weights
-        before, now = (repeated.hidden + strength / temperatures * input_ for strength in (number, number + 1))
+        weaker, strength = (jnp.sqrt(done / temperatures) for done in (number, number + 1))
+        before, now = (repeated.hidden + share * input_ for share in (weaker, strength))
         log_weight = log_weight + jnp.sum(jax.nn.softplus(now) - jax.nn.softplus(before), axis=1)
         hidden = _switch_on(now, key_hidden, 1.0)
-        strength = (number + 1) / temperatures
         frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible, 1.0)
         return frames, log_weight
 
