@@ -93,8 +93,8 @@ def annealed_log_partition(
     """`log Z` by annealed importance sampling: an estimate whose exponential is unbiased.
 
     Chains start at the machine without weights, whose Z is known, and follow its weights growing with the root of the
-    step: where they are strong and the chains slow, steps are small. The weight of a chain changes *before* it moves, by
-    how much likelier the next machine finds its frame.
+    step: where they are strong and the chains slow, steps are small. The weight of a chain changes *before* it moves,
+    by how much likelier the next machine finds its frame.
 
     Args:
         weights: of all machines.
