@@ -101,6 +101,9 @@ RECTIFIED_CHORALES = {
     "output_scale": 0.03,
 }
 
+# Dropout in front of an RBM makes learning slow where songs are few.
+SMALL_MACHINE = {"hidden_size": 150, "activation": "tanh", "dropout": 0.0}
+
 # What descent wants with an output on a kind of data, and then what it wants on one data set of that kind; with a
 # letter, what that letter wants there. Like all that follows found by search on validation.
 DESCENT: dict[tuple[str, str, str], dict] = {
@@ -138,6 +141,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "plateau_epochs": 4,
     },
     ("rbm", "frames", "c"): {"clip": 3.0},
+    ("rbm", "bach", ""): SMALL_MACHINE,
+    ("rbm", "jsb", ""): SMALL_MACHINE,
     ("rbm", "piano-midi", ""): {"dropout": 0.5},
     # More than ten times the frames of jsb: a tenth of the passes is about as long a start.
     ("rbm", "nottingham", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
