@@ -123,7 +123,7 @@ def test_the_page_shows_every_cell_beside_the_papers():
     assert "| sgd+c | -7.81 | -8.11 ± 0.20 | -8.65 | **-8.61 ± 0.20** | 29.98 | 30.00 ± 0.00 | 3 | 4 | 1,000 |" in page
     assert "| sgd | 112.11 | 150.50 | 145.16 | 150.00 | 1 | 4 | 1,000 |" in page
     assert "| sgd | -7.88 |  | -8.65 | diverged | 29.97 |" in page
-    assert "- sgd on ptb-words: 150.00 against 145.16 (0.7 %) after 4 trials. Too few epochs." in page
+    assert "- sgd on ptb-words: 150.00 against 145.16 (0.7 %; trials: 4). Too few epochs." in page
     assert "Of 44 music cells 2 have a result and 1 are at or better than the paper." in page
     assert "jax 1.2.3" in page
     for cell in [cell for table in ("table1", "table2") for cell in table_cells(table)]:

@@ -159,7 +159,7 @@ class ReproductionDisplay:
         verdict = "reaches" if reaches_paper(result) else "is behind"
         self.say(
             f"{result.row} on {result.data}: test {result.ours.test:.3f}{spread} {verdict} the paper's "
-            f"{result.paper.test:.2f} after {result.tried} trials"
+            f"{result.paper.test:.2f} (trials: {result.tried})"
         )
 
     def on_failure(self, cell: Cell, reason: str) -> None:

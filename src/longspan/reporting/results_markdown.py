@@ -109,7 +109,7 @@ def _behind(cells: list[CellValue]) -> str:
     )
     lines = [
         f"- {cell.row} on {cell.data}: {_number(cell.ours.test)} against {_number(cell.paper.test)} "
-        f"({100 * cell.behind:.1f} %) after {cell.tried} trials." + (f" {cell.remark}" if cell.remark else "")
+        f"({100 * cell.behind:.1f} %; trials: {cell.tried})." + (f" {cell.remark}" if cell.remark else "")
         for cell in found
         if cell.ours is not None and cell.behind is not None
     ]
