@@ -158,7 +158,7 @@ def test_a_worker_killed_before_it_could_finish_the_record_leaves_the_slot_free(
     with presence.present() as name:
         claim = study.claim(name)
         claim.trial.set_user_attr("outcome", {"status": "done", "reason": "", "valid_log_likelihood": -1.0})
-    (presence._folder() / name).write_text("")  # what a killed worker leaves behind
+    (presence.machine_folder() / name).write_text("")  # what a killed worker leaves behind
     again = study.claim("me")
     assert again.slot == 0
     study.record(again, DONE)
@@ -185,15 +185,15 @@ def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
 def test_a_slot_that_kills_every_worker_is_given_up(sqlite, monkeypatch):
     monkeypatch.setattr(slots, "MOST_DEATHS", 3)
     study = make_study(sqlite, slots=2)
-    (presence._folder()).mkdir(parents=True, exist_ok=True)
+    (presence.machine_folder()).mkdir(parents=True, exist_ok=True)
     for number in range(3):
-        (presence._folder() / f"dead-{number}").write_text("")
+        (presence.machine_folder() / f"dead-{number}").write_text("")
         assert study.claim(f"dead-{number}").slot == 0
     assert study.claim("me").slot == 1
     lost = study.slots()[0]
     assert (lost.status, lost.finished) == ("lost", True)
     assert "3 workers died" in lost.outcome.reason
-    assert not (presence._folder() / "dead-2").exists()
+    assert not (presence.machine_folder() / "dead-2").exists()
 
 
 def test_with_pruning_the_reference_slots_come_first(sqlite):
