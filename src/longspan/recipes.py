@@ -101,8 +101,12 @@ RECTIFIED_CHORALES = {
     "output_scale": 0.03,
 }
 
-# Dropout in front of an RBM makes learning slow where songs are few.
+# For an RBM: dropout makes learning slow where songs are few, and where they are alike, weights grow until Z is hard to
+# find.
 SMALL_MACHINE = {"hidden_size": 150, "activation": "tanh", "dropout": 0.0}
+
+# More than ten times the frames of jsb: a tenth of the passes is about as long a start.
+SHORT_START = {"pretrain_frames": 6, "pretrain_recurrent": 1}
 
 # What descent wants with an output on a kind of data, and then what it wants on one data set of that kind; with a
 # letter, what that letter wants there. Like all that follows found by search on validation.
@@ -144,9 +148,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("rbm", "bach", ""): SMALL_MACHINE,
     ("rbm", "jsb", ""): SMALL_MACHINE,
     ("rbm", "piano-midi", ""): {"dropout": 0.5},
-    # More than ten times the frames of jsb: a tenth of the passes is about as long a start.
-    ("rbm", "nottingham", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
-    ("rbm", "musedata", ""): {"pretrain_frames": 6, "pretrain_recurrent": 1},
+    ("rbm", "nottingham", ""): SMALL_MACHINE | SHORT_START,
+    ("rbm", "musedata", ""): SHORT_START,
     ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
