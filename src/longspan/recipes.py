@@ -189,7 +189,7 @@ TUNED: dict[tuple[str, str], dict] = {
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "patience": 4},
     # The curvature of 32 sequences needs more damping here, found on piano-midi and taken over for musedata.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.03},
-    ("nade:hf", "musedata"): {"minimal_damping": 0.03},
+    ("nade:hf", "musedata"): {"minimal_damping": 0.03, "max_epochs": 100},
 }
 
 
