@@ -1,5 +1,6 @@
 """What validations decide, case by case."""
 
+import pytest
 from catalog import tiny_config
 
 from longspan.training.schedule import Schedule, decide
@@ -26,7 +27,7 @@ def test_a_score_equal_to_the_best_is_not_better():
 
 
 def test_patience_stops_under_every_schedule():
-    for schedule in ("constant", "plateau", "rnnlm", "inverse"):
+    for schedule in ("constant", "plateau", "rnnlm", "inverse", "cosine"):
         stops = [d.stop for d in follow([-8, -9, -10, -11], learning_rate_schedule=schedule, patience=3)]
         assert stops[3] is not None, schedule
 
@@ -34,6 +35,12 @@ def test_patience_stops_under_every_schedule():
 def test_constant_never_changes_the_rate_or_the_weights():
     decisions = follow([-8, -9, -10], learning_rate_schedule="constant")
     assert all(d.schedule.scale == 1 and not d.restore_best for d in decisions)
+
+
+def test_cosine_comes_down_to_nothing_at_the_last_epoch_whatever_the_scores():
+    decisions = follow([-8, -9, -10, -11], learning_rate_schedule="cosine", max_epochs=4)
+    assert [d.schedule.scale for d in decisions] == pytest.approx([(2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0.0])
+    assert not any(d.restore_best for d in decisions)
 
 
 def test_rnnlm_halves_every_epoch_once_one_gains_under_a_third_of_a_percent_until_one_gains_nothing():

@@ -82,9 +82,10 @@ class TrainConfig:
     # Optimization
     learning_rate: float = 0.1
     """Initial step size."""
-    learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse"] = "plateau"
+    learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"] = "plateau"
     """plateau: halve when validation stalls, best weights restored; rnnlm: Mikolov's, halve every epoch once one gains
-    under 0.3 %; inverse: 1/(1+t/tau)."""
+    under 0.3 %; inverse: 1/(1+t/tau); cosine: lower from epoch to epoch, to nothing at max_epochs, along half a
+    cosine."""
     plateau_epochs: int = 2
     """plateau: evaluations without gain before the rate is halved."""
     decay_steps: float = 10_000

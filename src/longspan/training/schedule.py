@@ -54,6 +54,9 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
     if config.learning_rate_schedule == "plateau" and after.waiting >= config.plateau_epochs:
         after = msgspec.structs.replace(after, scale=after.scale / 2, waiting=0)
         return Decision(after, is_best, restore_best=True, stop=stop)
+    if config.learning_rate_schedule == "cosine":
+        left = (1 + math.cos(math.pi * min(1.0, epoch / config.max_epochs))) / 2
+        return Decision(msgspec.structs.replace(after, scale=left), is_best, stop=stop)
     if config.learning_rate_schedule == "rnnlm":
         return _decide_rnnlm(schedule, after, score, is_best, stop)
     return Decision(after, is_best, stop=stop)
