@@ -425,6 +425,8 @@ def test_cells_that_fail_are_told_and_the_others_count(tmp_path, capsys, monkeyp
         ("--max-epochs", "-1", "--max-epochs must be"),
         ("--trial-limit", "0s", "--trial-limit must be above 0"),
         ("--trial-limit", "nonsense", "--trial-limit must be a number and one of"),
+        ("--trial-limit", "", "--trial-limit must be a number and one of"),
+        ("--budget", "", "--budget must be a number and one of"),
     ],
 )
 def test_bad_options_are_one_line_and_leave_nothing_behind(flag, value, message, tmp_path, capsys):

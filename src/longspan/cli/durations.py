@@ -23,4 +23,5 @@ def seconds_of(duration: str, flag: str) -> float:
 
 def limits_from(checkpoint_seconds: float, trial_limit: str | None) -> Limits:
     """The limits that command-line options describe."""
-    return Limits(checkpoint_seconds, seconds_of(trial_limit, "--trial-limit") if trial_limit else None)
+    seconds = None if trial_limit is None else seconds_of(trial_limit, "--trial-limit")
+    return Limits(checkpoint_seconds, seconds)

@@ -1,5 +1,6 @@
 """`longspan reproduce`: the paper's tables, computed cell by cell, and the page that shows them beside the paper's."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -76,7 +77,8 @@ def run(arguments: list[str]) -> int:
     if options.table is None:
         raise InputError("expected table1 or table2, or --render-only to write the page again")
     cells = choose_cells(options.table, options.rows, options.columns)
-    deadline = time.monotonic() + (seconds_of(options.budget, "--budget") if options.budget else float("inf"))
+    budget = math.inf if options.budget is None else seconds_of(options.budget, "--budget")
+    deadline = time.monotonic() + budget
     fingerprints: dict[str, str] = {}
 
     def fingerprint(name: str) -> str:
