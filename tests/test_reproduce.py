@@ -29,6 +29,7 @@ from longspan.search.cells import (
     table_cells,
     write_result,
 )
+from longspan.search.limits import Limits
 from longspan.search.place import Place
 from longspan.search.reproduction import Reproduction, Settings, merge, slots_near, slots_of
 from longspan.search.result import StudyResult
@@ -195,6 +196,8 @@ BROKEN_RESULTS = {
     "an unknown row": ({"row": "sgd+x"}, "no row 'sgd+x'"),
     "another cell": ({"row": "sgd"}, "it is the result of table1/sgd--jsb.json"),
     "another metric": ({"metric": "perplexity"}, "expected log_likelihood, got perplexity"),
+    "a better number than its trials": ({"ours": {"test": -1.0}}, "its 'ours' does not follow from"),
+    "a worse paper": ({"paper": {"test": -9.99}}, "its 'paper' does not follow from"),
 }
 
 
@@ -327,11 +330,13 @@ class Recorder:
 def work_here(study, options, *, interrupted, on_tick):
     """A pool that is one worker in this process."""
     on_tick()
-    place = Place(options.folder, machine.describe(1))
-    return work(study, load(study.definition.base.data), place, worker="me", interrupted=interrupted)
+    place, data = Place(options.folder, machine.describe(1)), load(study.definition.base.data)
+    return work(study, data, place, worker="me", interrupted=interrupted, limits=options.limits)
 
 
-def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch):
+@pytest.fixture
+def tiny_cell(tmp_path, monkeypatch):
+    """The cell JSB on few songs, its paper out of reach, computed in this process; gives the fingerprint of them."""
     data = tmp_path / "tiny.npz"
     write_set(data, tiny_music())
     config = tiny_config("sgd+c", data=str(data), max_epochs=2)
@@ -339,13 +344,36 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     monkeypatch.setattr(reproduction, "paper_space", lambda config, targets: SPACE)
     monkeypatch.setattr(reproduction, "run_pool", work_here)
     monkeypatch.setattr(jax, "clear_caches", lambda: None)  # all slots have the same shapes
-    monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))  # out of reach
-    settings = Settings(tmp_path / "results", tmp_path / "work", 1)
+    monkeypatch.setitem(paper.TABLE1, ("sgd+c", "jsb"), paper.MusicCell(-0.01, -0.01, 100.0))
     fingerprint = load(str(data)).fingerprint
+    return lambda name: fingerprint
 
+
+def test_seeds_get_the_time_their_winner_had_and_no_other(tmp_path, tiny_cell):
+    """The winner is cut after its first epoch; its seeds are too, though by now there is no limit."""
+    settings = Settings(tmp_path / "results", tmp_path / "work", 1)
+    hurried = settings._replace(limits=Limits(trial_seconds=1e-9))
+    assert Reproduction([JSB], Plan(1, 1, 1, 1), hurried, tiny_cell).run(Recorder(), lambda: False)
+    assert Reproduction([JSB], Plan(1, 1, 1, 2), settings, tiny_cell).run(Recorder(), lambda: False)
+    result = read_results(tmp_path / "results")[JSB]
+    outcomes = [result.search.winning.outcome, result.seeds.trials[0].outcome]
+    assert [(outcome.epochs, outcome.time_limit) for outcome in outcomes] == [(1, 1e-9), (1, 1e-9)]
+
+
+def test_a_study_whose_winner_is_gone_is_left_out_rather_than_tried_for_ever(tmp_path, tiny_cell, monkeypatch):
+    monkeypatch.setattr(reproduction, "run_pool", lambda *arguments, **options: "elsewhere")
+    recorder = Recorder()
+    settings = Settings(tmp_path / "results", tmp_path / "work", 1)
+    assert Reproduction([JSB], Plan(1, 1, 1, 1), settings, tiny_cell).run(recorder, lambda: False)
+    (failure,) = recorder.failures
+    assert "the winner's run is no longer in" in failure
+
+
+def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, tiny_cell):
+    settings = Settings(tmp_path / "results", tmp_path / "work", 1)
     first = Recorder()
     plan = Plan(trials=1, most_trials=1, seeds=2)
-    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(first, lambda: False)
+    assert Reproduction([JSB], plan, settings, tiny_cell).run(first, lambda: False)
     assert [(task.kind, task.slots) for task in first.tasks] == [("search", 1), ("seeds", 1)]
     assert not first.failures
     result = read_results(tmp_path / "results")[JSB]
@@ -358,7 +386,7 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     shutil.rmtree(tmp_path / "work")
     second = Recorder()
     plan = Plan(trials=1, most_trials=2, seeds=1)
-    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(second, lambda: False)
+    assert Reproduction([JSB], plan, settings, tiny_cell).run(second, lambda: False)
     assert [(task.kind, task.slots) for task in second.tasks] == [("refine", 2)]
     # Only the slot beside the winner was run; the winner's own outcome and scores were handed on.
     assert [path.name for path in tmp_path.glob("work/table1/*/trials/*")] == ["slot-0001"]
@@ -367,13 +395,13 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, monkeypatch)
     assert near.trials[0].outcome == result.search.winning.outcome
     assert near.trials[1].settings.keys() == {"learning_rate"}
     rate = near.trials[1].settings["learning_rate"]
-    assert 0 < abs(math.log(rate / config.learning_rate)) <= 0.15 * math.log(10) + 0.01
+    assert 0 < abs(math.log(rate / recipes.settings("sgd+c", "jsb").learning_rate)) <= 0.15 * math.log(10) + 0.01
     grown = second.results[-1]
     assert grown.tried == 2
     best = near.winning.tested.test["log_likelihood"]
     assert grown.ours.test == best
     assert (best == result.ours.test) == (near.winner == 0)
-    assert Reproduction([JSB], plan, settings, lambda name: fingerprint).run(Recorder(), lambda: False)
+    assert Reproduction([JSB], plan, settings, tiny_cell).run(Recorder(), lambda: False)
 
 
 def test_the_page_is_written_from_the_command_line(tmp_path, capsys):

@@ -2,9 +2,10 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
-from results import failed_study, make_result
+from results import failed_study, make_result, study_result
 
 from longspan import paper
 from longspan.errors import InputError
@@ -38,7 +39,7 @@ def test_a_difference_is_that_of_means_and_its_error_that_of_the_spread():
     assert value.differences[0].error == pytest.approx(one)
     assert value.error == pytest.approx(one / 2)  # the mean of four independent differences
     assert value.verdict == "supported"
-    assert value.reason == "better on 4 of 4 data sets"
+    assert value.details == "piano-midi +0.35; nottingham +0.35; musedata +0.35; jsb +0.35"
 
 
 def test_verdicts_of_what_helps():
@@ -73,12 +74,14 @@ def test_claims_are_undecided_while_something_is_missing():
     results = table_of({"sgd+c": [-6.0, -6.1], "sgd": [-7.0, -7.1]})
     del results[Cell("table1", "sgd", "jsb")]
     value = judge(CLIPPING, results)
-    assert (value.verdict, value.mean, value.reason) == ("undecided", None, "no result yet for sgd on jsb")
-    results[Cell("table1", "sgd", "jsb")] = make_result(Cell("table1", "sgd", "jsb"), -7.0)
-    assert judge(CLIPPING, results).reason == "only one seed of sgd on jsb"
-    cell = Cell("table1", "sgd", "jsb")
-    results[cell] = cell_result(cell, failed_study(cell), None, {})
-    assert judge(CLIPPING, results).reason == "no result yet for sgd on jsb"
+    assert (value.verdict, value.mean, value.wanting) == ("undecided", None, ["a result of sgd on jsb"])
+    plain, clipped = Cell("table1", "sgd", "jsb"), Cell("table1", "sgd+c", "jsb")
+    results |= {cell: make_result(cell, -7.0) for cell in (plain, clipped)}
+    value = judge(CLIPPING, results)
+    assert value.wanting == ["a second seed of sgd+c on jsb", "a second seed of sgd on jsb"]
+    assert "musedata +1.00; wanting: a second seed of sgd+c on jsb, a second seed of sgd on jsb" in value.details
+    results[plain] = cell_result(plain, failed_study(plain), None, {})
+    assert "a result of sgd on jsb" in judge(CLIPPING, results).wanting
 
 
 def test_text_is_compared_in_nats_whatever_it_is_printed_in():
@@ -120,16 +123,32 @@ def test_the_page_shows_every_cell_beside_the_papers():
     assert len(values.cells) == 52
     assert {cell.verdict for cell in values.cells} == {"reaches", "behind", "diverged", "missing"}
     page = render_page(values)
-    assert "| sgd+c | -7.81 | -8.11 ± 0.20 | -8.65 | **-8.61 ± 0.20** | 29.98 | 30.00 ± 0.00 | 3 | 4 | 1,000 |" in page
+    row = "| sgd+c | -7.81 | -8.11 ± 0.20 | -8.65 | **-8.61** (-8.61 ± 0.20) | 29.98 | 30.00 ± 0.00 | 3 | 4 | 1,000 |"
+    assert row in page
     assert "| sgd | 112.11 | 150.50 | 145.16 | 150.00 | 1 | 4 | 1,000 |" in page
     assert "| sgd | -7.88 |  | -8.65 | diverged | 29.97 |" in page
-    assert "- sgd on ptb-words: 150.00 against 145.16 (0.7 %; trials: 4). Too few epochs." in page
+    assert "- sgd on ptb-words: 150.00 against 145.16 (0.7 % of the paper's nats; trials: 4). Too few epochs." in page
     assert "Of 44 music cells 2 have a result and 1 are at or better than the paper." in page
+    assert "By accuracy, which nothing was chosen by, 1 of 1 music cells are." in page
+    assert "in 2 of 2 cells that first trial won" in page
     assert "jax 1.2.3" in page
     for cell in [cell for table in ("table1", "table2") for cell in table_cells(table)]:
         assert f"{paper_figures(cell).test:.2f}" in page
     for claim in CLAIMS:
         assert claim.statement in page
+
+
+def test_the_page_says_which_winner_was_cut_and_which_likelihood_is_an_estimate():
+    cell = Cell("table1", "rbm:sgd+c", "jsb")
+    search = study_result(cell, [-6.3])
+    (trial,) = search.trials
+    tested = msgspec.structs.replace(trial.tested, test=trial.tested.test | {"log_likelihood_error": 0.02})
+    outcome = msgspec.structs.replace(trial.outcome, time_limit=90.0)
+    cut = msgspec.structs.replace(trial, outcome=outcome, tested=tested)
+    result = cell_result(cell, msgspec.structs.replace(search, trials=[cut]), study_result(cell, [-6.5], seed=1), {})
+    page = render_page(results_values({cell: result}))
+    assert "| -6.30 (est. ± 0.02; -6.40 ± 0.14) |" in page
+    assert "| 4, cut at 90 s |" in page
 
 
 def test_tables_of_the_page_are_well_formed():

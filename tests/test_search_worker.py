@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+import subprocess
 import tempfile
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ from longspan.search.place import Place
 from longspan.search.pruning import WARM_UP_EPOCHS, pruning_epoch
 from longspan.search.result import StudyResult
 from longspan.search.slots import Outcome
-from longspan.search.study import create_or_continue
+from longspan.search.study import create_or_continue, open_study
 from longspan.search.worker import work
 from longspan.training.loop import train
 from longspan.training.runs import DataRecord, Run
@@ -97,6 +98,7 @@ def test_a_trial_ends_with_the_epoch_that_passes_its_time_and_counts(tmp_path):
     (trial,) = msgspec.convert(study.result, StudyResult).trials
     assert (trial.outcome.status, trial.outcome.epochs) == ("done", 1)
     assert "a trial may take 1e-09 seconds" in trial.outcome.reason
+    assert trial.outcome.time_limit == 1e-9
     assert trial.tested is not None
 
 
@@ -241,6 +243,8 @@ def test_settings_given_are_not_searched(tmp_path):
         (["worker", "sqlite:////nowhere/at/all.db", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
         (["search", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
         (["search", "--trial-limit", "0s"], "--trial-limit must be above 0"),
+        (["search", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be above 0 and finite: got nan"),
+        (["search", "--checkpoint-seconds", "-3"], "--checkpoint-seconds must be above 0 and finite: got -3"),
         (["search", "--trial-limit", f"{'9' * 400}d"], "--trial-limit must be above 0 and finite"),
     ],
 )
@@ -250,6 +254,41 @@ def test_bad_input_is_one_line(arguments, message, capsys, monkeypatch):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_slots_that_were_all_done_elsewhere_are_no_interruption(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["search", "sgd+c", "--data", tiny, "--trials", "1", "--max-epochs", "1", "--study-dir", "s"]
+    monkeypatch.setattr("longspan.cli.search.run_pool", lambda *arguments, **options: "elsewhere")
+    assert cli.run(arguments) == 0
+    assert "All 1 slots are done, but the winning run is not in this folder" in capsys.readouterr().out
+
+
+def test_a_pool_whose_workers_leave_the_result_to_others_says_elsewhere(tmp_path, monkeypatch):
+    study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
+    study.record(study.claim("on-another-machine"), Outcome("done", "", -1.0, -1.0, 1, 1))
+    monkeypatch.setattr(pool._Pool, "_start", lambda *arguments: subprocess.Popen(["true"]))
+    options = pool.PoolOptions(tmp_path)
+    assert pool.run_pool(study, options, interrupted=lambda: False, on_tick=lambda: None) == "elsewhere"
+
+
+def test_a_study_that_a_worker_can_see_has_slots(tmp_path, monkeypatch):
+    """Whoever made it may have been killed at any line."""
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("longspan.search.study.Study.extend", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make_study(tmp_path, tiny_config("sgd+cm"), 3)
+    assert open_study(storage.default_url(tmp_path)).slot_count == 3
+
+
+def test_a_definition_that_cannot_be_read_is_one_line(tmp_path):
+    study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
+    study._study.set_user_attr("definition", {"name": 3})
+    with pytest.raises(InputError, match="study tiny cannot be read"):
+        open_study(storage.default_url(tmp_path))
 
 
 @pytest.fixture

@@ -71,6 +71,14 @@ def test_without_a_terminal_each_finished_slot_is_one_line_once(study, capsys):
     ]
 
 
+def test_brackets_in_a_name_are_not_markup(tmp_path, capsys):
+    config = TrainConfig(recipe="sgd+c", data="songs[/old]/mine.npz")
+    definition = define("tiny [v2]", config, {"hidden_size": {"low": 5, "high": 9}}, "print")
+    with StudyDisplay(create_or_continue(storage.default_url(tmp_path), definition, 1), quiet=False):
+        pass
+    assert "sgd+c on songs[/old]/mine.npz: study tiny [v2], 1 slots" in capsys.readouterr().out
+
+
 def test_quiet_is_quiet(study, capsys):
     with StudyDisplay(study, quiet=True) as display:
         display.refresh()
@@ -82,6 +90,13 @@ def test_the_result_stands_beside_the_papers(tmp_path, capsys):
     shown = capsys.readouterr().out
     for part in ("2 slots: 2 done", "slot 0", "-8.500", "paper", "-8.650", "29.98"):
         assert part in shown
+
+
+def test_an_estimate_is_shown_as_one(tmp_path, capsys):
+    result = study_result(Cell("table1", "rbm:sgd+c", "jsb"), [-6.3])
+    result.trials[0].tested.test["log_likelihood_error"] = 0.04
+    show_result(result, tmp_path)
+    assert "-6.30 ± 0.04 (estimate)" in capsys.readouterr().out
 
 
 def test_a_study_without_a_winner_says_why(tmp_path, capsys):

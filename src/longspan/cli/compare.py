@@ -1,6 +1,8 @@
 """`longspan compare`: settings and scores of several runs side by side."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -55,21 +57,24 @@ def comparison_table(values: list[RunValue]) -> Table:
     table.add_row("train, nats", *shown("log_likelihood", [value.train_log_likelihood for value in values]))
     table.add_row("valid, nats", *shown("log_likelihood", [value.valid_log_likelihood for value in values]))
     for name, label in SHOWN.items():
-        scores = [(value.test or {}).get(name) for value in values]
-        if any(score is not None for score in scores):
-            table.add_row(f"test {label}", *shown(name, scores))
+        tests = [value.test or {} for value in values]
+        if any(name in test for test in tests):
+            errors = [test.get(f"{name}_error") for test in tests]
+            table.add_row(f"test {label}", *shown(name, [test.get(name) for test in tests], errors))
     return table
 
 
-def _plain(name: str, scores: list[float | None]) -> list[str]:
-    return [format_figure(name, score) for score in scores]
+Numbers = Sequence[float | None]
 
 
-def _marked(name: str, scores: list[float | None]) -> list[str]:
+def _plain(name: str, scores: Numbers, errors: Numbers = ()) -> list[str]:
+    return [format_figure(name, score, error) for score, error in zip_longest(scores, errors)]
+
+
+def _marked(name: str, scores: Numbers, errors: Numbers = ()) -> list[str]:
     known = [score for score in scores if score is not None]
+    plain = _plain(name, scores, errors)
     if not known:
-        return _plain(name, scores)
+        return plain
     best = (min if name in LOWER_IS_BETTER else max)(known)
-    return [
-        f"[bold]{text}[/]" if score == best else text for score, text in zip(scores, _plain(name, scores), strict=True)
-    ]
+    return [f"[bold]{text}[/]" if score == best else text for score, text in zip(scores, plain, strict=True)]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longspan.cli.options import parse, pick
@@ -99,7 +100,7 @@ def _list(arguments: list[str]) -> None:
     for column in ("name", "state", "what it is"):
         table.add_column(column)
     for entry in entries:
-        table.add_row(f"[bold]{entry.name}[/]", entry.state, entry.description)
+        table.add_row(f"[bold]{escape(entry.name)}[/]", escape(entry.state), escape(entry.description))
     Console(highlight=False).print(table)
 
 
@@ -109,7 +110,8 @@ def _get(arguments: list[str]) -> None:
     if options.json:
         print_json({"name": content.name, "fingerprint": content.fingerprint})
     else:
-        Console(highlight=False).print(f"{content.name} is ready: `longspan train --data {content.name}`")
+        line = f"{content.name} is ready: `longspan train --data {content.name}`"
+        Console(highlight=False).print(line, markup=False)
 
 
 def _info(arguments: list[str]) -> None:
@@ -147,9 +149,9 @@ def _import(arguments: list[str]) -> None:
         return
     console = Console(highlight=False)
     for one in report.skipped:
-        console.print(f"[yellow]skipped[/] {one.file}: {one.reason}")
+        console.print(f"[yellow]skipped[/] {escape(f'{one.file}: {one.reason}')}")
     _show_summary(summary)
-    console.print(f"Next:  longspan train --data {options.name}")
+    console.print(f"Next:  longspan train --data {options.name}", markup=False)
 
 
 def _load(options: NameOptions):
@@ -161,9 +163,9 @@ def _load(options: NameOptions):
 
 def _show_summary(summary) -> None:
     console = Console(highlight=False)
-    console.print(f"[bold]{summary.name}[/]: {summary.origin}")
+    console.print(f"[bold]{escape(summary.name)}[/]: {escape(summary.origin)}")
     for remark in summary.remarks[:REMARKS_SHOWN]:
-        console.print(f"  {remark}")
+        console.print(f"  {remark}", markup=False)
     if len(summary.remarks) > REMARKS_SHOWN:
         console.print(f"  and {len(summary.remarks) - REMARKS_SHOWN} more remarks, all of them with --json")
     splits = Table(box=None)

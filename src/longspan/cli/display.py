@@ -5,6 +5,7 @@ import math
 import time
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -39,8 +40,8 @@ class TrainingDisplay(Listener):
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
         self.console.print(
-            f"[bold]{config.recipe}[/] on [bold]{config.data}[/]: {config.hidden_size} {config.activation} units, "
-            f"{config.output} output, {self.run.path}"
+            f"[bold]{config.recipe}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} {config.activation} "
+            f"units, {config.output} output, {escape(str(self.run.path))}"
         )
         self.live.start()
         self.task = self.live.add_task("", figures="compiling")
@@ -104,20 +105,19 @@ def show_scores(run: Run, data: Data, split: str, scores: Scores, reason: str = 
     """Print scores beside trivial baselines and the paper's number, and what to try next."""
     console = Console(highlight=False)
     if reason:
-        console.print(f"Done: {reason}.")
+        console.print(f"Done: {reason}.", markup=False)
     names = [name for name in SHOWN if getattr(scores, name) is not None]
-    table = Table(title=f"{run.config.recipe} on {run.config.data}, {split} split", title_justify="left")
+    title = escape(f"{run.config.recipe} on {run.config.data}, {split} split")
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in names:
         table.add_column(SHOWN[name], justify="right")
-    ours = [format_figure(name, getattr(scores, name)) for name in names]
-    if scores.log_likelihood_error is not None:
-        ours[0] = f"{scores.log_likelihood:.2f} ± {scores.log_likelihood_error:.2f} (estimate)"
+    ours = [format_figure(name, getattr(scores, name), getattr(scores, f"{name}_error", None)) for name in names]
     table.add_row("this model", *ours, style="bold")
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
-    console.print(next_commands(run, split))
+    console.print(next_commands(run, split), markup=False)
 
 
 SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}

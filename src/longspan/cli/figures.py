@@ -11,10 +11,12 @@ SHOWN = {
 }
 
 
-def format_figure(name: str, value: float | None) -> str:
-    """A score as a table shows it: accuracies and error rates in percent."""
+def format_figure(name: str, value: float | None, error: float | None = None) -> str:
+    """A score as a table shows it: accuracies and error rates in percent; with its standard `error`, an estimate."""
     if value is None:
         return ""
+    if error is not None:
+        return f"{value:.2f} ± {error:.2f} (estimate)"
     return f"{100 * value:.2f}" if name.startswith(("accuracy", "error_rate")) else f"{value:.3f}"
 
 

@@ -142,12 +142,12 @@ class ReproductionDisplay:
         self.current.close()
 
     def say(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True)
+        self.console.print(line, soft_wrap=True, markup=False)
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
         purposes = {"search": "search", "refine": "search around the winner", "seeds": "the winner with other seeds"}
-        cell = f"[bold]{task.cell.row}[/] on [bold]{task.cell.data}[/] ({task.cell.table})"
+        cell = f"{task.cell.row} on {task.cell.data} ({task.cell.table})"
         self.say(f"\n{cell}: {purposes[task.kind]}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)
         return self.current.enter_context(StudyDisplay(study, quiet=self.quiet, told=earlier)).refresh
@@ -167,7 +167,7 @@ class ReproductionDisplay:
     def on_failure(self, cell: Cell, reason: str) -> None:
         self.current.close()
         self.failures[cell] = reason
-        self.say(f"[red]{cell.row} on {cell.data} is left out:[/] {reason}")
+        self.say(f"{cell.row} on {cell.data} is left out: {reason}")
 
 
 def _say_what_failed(failures: dict[Cell, str]) -> int:

@@ -92,6 +92,8 @@ def run(arguments: list[str]) -> int:
         outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
     if outcome == "interrupted":
         return _say_how_to_go_on(study, as_json=searching.json)
+    if outcome == "elsewhere":
+        return _say_where(study, as_json=searching.json)
     return _show(study, folder, as_json=searching.json)
 
 
@@ -133,6 +135,17 @@ def _say_how_to_go_on(study: Study, *, as_json: bool) -> int:
             f"    longspan worker {url} --study {name}\n"
         )
     return cli.INTERRUPTED
+
+
+def _say_where(study: Study, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"study": study.definition.name, "status": "elsewhere", "slots": study.slot_count})
+    else:
+        sys.stdout.write(
+            f"All {study.slot_count} slots are done, but the winning run is not in this folder: a worker where it is "
+            "writes the result, then the same command shows it.\n"
+        )
+    return cli.DONE
 
 
 def _show(study: Study, folder: Path, *, as_json: bool) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -32,9 +33,10 @@ class StudyDisplay:
 
     def __enter__(self) -> "StudyDisplay":
         definition = self.study.definition
+        searched = ", ".join(definition.space) or "nothing"
         self.console.print(
-            f"[bold]{definition.base.recipe}[/] on [bold]{definition.base.data}[/]: study {definition.name}, "
-            f"{self.study.slot_count} slots, searching {', '.join(definition.space) or 'nothing'}",
+            f"[bold]{definition.base.recipe}[/] on [bold]{escape(definition.base.data)}[/]: "
+            f"study {escape(definition.name)}, {self.study.slot_count} slots, searching {searched}",
             soft_wrap=True,
         )
         if self.live:
@@ -52,7 +54,7 @@ class StudyDisplay:
             if slot.finished and slot.number not in self.told:
                 self.told.add(slot.number)
                 if not self.live:
-                    self.console.print(_line(self.study, slot), soft_wrap=True)
+                    self.console.print(_line(self.study, slot), soft_wrap=True, markup=False)
         if self.live:
             self.live.update(_table(self.study, slots), refresh=True)
 
@@ -117,22 +119,26 @@ def show_result(result: StudyResult, folder: Path) -> None:
     winner = result.winning
     if winner is None or winner.tested is None:
         for trial in result.trials:
-            console.print(f"slot {trial.slot}: {trial.outcome.reason}", soft_wrap=True)
+            console.print(f"slot {trial.slot}: {trial.outcome.reason}", soft_wrap=True, markup=False)
         return
     console.print(
         f"Best on validation ({winner.outcome.valid_log_likelihood:.3f}): slot {winner.slot}, "
         f"{describe_settings(winner.settings)}",
         soft_wrap=True,
+        markup=False,
     )
     names = [name for name in SHOWN if name in winner.tested.test]
-    table = Table(title=f"{result.recipe} on {result.data}, test split", title_justify="left")
+    table = Table(title=escape(f"{result.recipe} on {result.data}, test split"), title_justify="left")
     table.add_column("")
     for name in names:
         table.add_column(SHOWN[name], justify="right")
-    table.add_row("this model", *(format_figure(name, winner.tested.test[name]) for name in names), style="bold")
+    test = winner.tested.test
+    ours = [format_figure(name, test[name], test.get(f"{name}_error")) for name in names]
+    table.add_row("this model", *ours, style="bold")
     if figures := paper.figures_on_test(result.recipe, result.data):
         table.add_row("paper", *(format_figure(name, figures.get(name)) for name in names))
     console.print(table)
     console.print(
-        f"The run is {folder / 'trials' / f'slot-{winner.slot:04d}'}, all slots are in {folder / 'result.json'}"
+        f"The run is {folder / 'trials' / f'slot-{winner.slot:04d}'}, all slots are in {folder / 'result.json'}",
+        markup=False,
     )

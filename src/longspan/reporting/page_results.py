@@ -6,12 +6,14 @@ from longspan.paper import MUSIC_SETS
 from longspan.reporting import markup
 from longspan.reporting.charts import TONES, results_charts, trials_charts
 from longspan.reporting.paper_claims import RULE, ClaimValue
-from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues
+from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues, beside_test
 from longspan.search.cells import Figures, TableName
 
 INTRODUCTION = (
     "Every cell of the two tables of <cite>Advances in Optimizing Recurrent Networks</cite>, beside the paper's. "
-    "A cell is a random search; its winner is chosen on the validation split and scored on the test split once."
+    "A cell is one or more random searches around a recipe; each scores the winner of its validation split on the test "
+    "split once. In brackets: mean and standard deviation over seeds, and after “est.” the standard error of a "
+    "likelihood that can only be estimated."
 )
 LEGEND = (
     '<ul class="legend"><li><i class="ring"></i>paper</li>'
@@ -38,7 +40,9 @@ def results_content(values: ResultsValues) -> str:
         markup.details("How a claim is judged", f"<p>{escape(RULE.replace('*', ''))}</p>"),
     ]
     if scatters:
-        about = "Every trial of the music cells: how far its validation score stayed below that of its cell's winner."
+        about = (
+            "Trials of each music cell's best search: how far their validation scores stayed below that of the winner."
+        )
         tones = markup.legend(list(zip(MUSIC_SETS, TONES, strict=True)))
         parts += ["<h3>What each setting did</h3>", f"<p>{about}</p>", tones, markup.grid(scatters, "small")]
     return "".join(parts)
@@ -51,8 +55,9 @@ def _tiles(values: ResultsValues) -> list[str]:
         missing = sum(cell.verdict == "missing" for cell in cells)
         beside = "at or better than the paper" + (f"; {missing} without a result" if missing else "")
         made.append(markup.tile(what, f"{reaching} of {len(cells)}", beside))
-    supported = sum(value.verdict == "supported" for value in values.claims)
-    made.append(markup.tile("Claims supported", f"{supported} of {len(values.claims)}"))
+    verdicts = [value.verdict for value in values.claims]
+    beside = f"{verdicts.count('not supported')} not supported, {verdicts.count('undecided')} undecided"
+    made.append(markup.tile("Claims supported", f"{verdicts.count('supported')} of {len(verdicts)}", beside))
     return [*made, markup.tile("Trials", f"{sum(cell.tried for cell in values.cells):,}")]
 
 
@@ -85,7 +90,7 @@ def _row(cell: CellValue, *, music: bool) -> str:
 def _ours(cell: CellValue) -> str:
     if cell.ours is None:
         return markup.marked_cell(markup.badge("diverged", "bad") if cell.verdict == "diverged" else "")
-    shown = _with_spread(cell.ours, cell.spread, "test")
+    shown = markup.number(cell.ours.test) + beside_test(cell).replace("-", "−")
     kind = "good" if cell.verdict == "reaches" else "bad"
     return markup.marked_cell(f'<span class="{kind}-text">{shown}{" ✓" if kind == "good" else ""}</span>', "ours")
 
@@ -111,9 +116,9 @@ def _claims(claims: list[ClaimValue]) -> str:
                     markup.cell(mean),
                     markup.cell(markup.number(value.paper_mean, 3)),
                     markup.cell(f"{' / '.join(claim.better)} over {claim.worse}, {claim.split}", "words"),
-                    markup.cell(value.reason, "words"),
+                    markup.cell(value.details, "words"),
                 ],
             )
         )
-    header = ["claim", "verdict", "difference, ours", "paper's", "rows, split", "why"]
+    header = ["claim", "verdict", "difference, ours", "paper's", "rows, split", "by data set"]
     return markup.table("Claims", header, rows, "differences in nats, positive where the claim says so", "prose")

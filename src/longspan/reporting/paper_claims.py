@@ -78,12 +78,21 @@ class ClaimValue(msgspec.Struct, frozen=True):
 
     claim: PaperClaim
     verdict: Verdict
-    reason: str
+    wanting: list[str]
+    """What must be computed before it can be judged."""
     differences: list[Difference]
+    """By data set, where they are known."""
     mean: float | None
     error: float | None
     paper_mean: float
     """The paper's own mean difference, which has no error."""
+
+    @property
+    def details(self) -> str:
+        """The differences, and what is wanting, in words."""
+        known = [f"{each.data} {each.mean:+.2f}" for each in self.differences]
+        wanting = [f"wanting: {', '.join(self.wanting)}"] if self.wanting else []
+        return "; ".join([*known, *wanting])
 
 
 def judge(claim: PaperClaim, results: dict[Cell, CellResult]) -> ClaimValue:
@@ -95,15 +104,13 @@ def judge(claim: PaperClaim, results: dict[Cell, CellResult]) -> ClaimValue:
         if isinstance(found, Difference):
             differences.append(found)
         else:
-            wanting.append(found)
+            wanting += found
     if wanting:
-        return ClaimValue(claim, "undecided", "; ".join(wanting), differences, None, None, paper_mean)
+        return ClaimValue(claim, "undecided", wanting, differences, None, None, paper_mean)
     mean = statistics.mean(each.mean for each in differences)
     error = math.sqrt(sum(each.error**2 for each in differences)) / len(differences)
     agreeing = sum(each.mean > 0 for each in differences)
-    verdict = _verdict(claim, mean, error, agreeing)
-    reason = f"better on {agreeing} of {len(differences)} data sets"
-    return ClaimValue(claim, verdict, reason, differences, mean, error, paper_mean)
+    return ClaimValue(claim, _verdict(claim, mean, error, agreeing), [], differences, mean, error, paper_mean)
 
 
 def _verdict(claim: PaperClaim, mean: float, error: float, agreeing: int) -> Verdict:
@@ -115,29 +122,27 @@ def _verdict(claim: PaperClaim, mean: float, error: float, agreeing: int) -> Ver
     return "supported" if mean > ERRORS * error and most_agree else "undecided"
 
 
-def _difference(claim: PaperClaim, data: str, results: dict[Cell, CellResult]) -> Difference | str:
+def _difference(claim: PaperClaim, data: str, results: dict[Cell, CellResult]) -> Difference | list[str]:
     """The difference on a data set, or what is wanting."""
-    sides = [_standing(claim.table, rows, data, results) for rows in (claim.better, (claim.worse,))]
-    for side, rows in zip(sides, (claim.better, (claim.worse,)), strict=True):
-        if side is None:
-            return f"no result yet for {' or '.join(rows)} on {data}"
-        if len(side.repetitions) < 2:
-            return f"only one seed of {side.row} on {data}"
-    better, worse = (_repeated(side, claim.split) for side in sides if side is not None)
-    if not better or not worse:
-        return f"no {claim.split} figures on {data}"
-    error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (better, worse)))
-    row = sides[0].row if sides[0] else ""
-    return Difference(data, row, statistics.mean(better) - statistics.mean(worse), error)
+    better = _standing(claim.table, claim.better, data, results)
+    worse = _standing(claim.table, (claim.worse,), data, results)
+    if isinstance(better, str) or isinstance(worse, str):
+        return [side for side in (better, worse) if isinstance(side, str)]
+    values = [_repeated(side, claim.split) for side in (better, worse)]
+    if not all(values):
+        return [f"{claim.split} figures on {data}"]
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in values))
+    return Difference(data, better.row, statistics.mean(values[0]) - statistics.mean(values[1]), error)
 
 
-def _standing(table: TableName, rows: tuple[str, ...], data: str, results: dict[Cell, CellResult]) -> CellResult | None:
-    """The result with the best validation score among rows, all of which must be there."""
+def _standing(table: TableName, rows: tuple[str, ...], data: str, results: dict[Cell, CellResult]) -> CellResult | str:
+    """The result with the best validation score among rows, all of which must be there; or what is wanting."""
     found = [results.get(Cell(table, row, data)) for row in rows]
     there = [result for result in found if result is not None and result.ours is not None]
     if len(there) < len(rows):
-        return None
-    return max(there, key=lambda result: result.repetitions[0].valid_log_likelihood)
+        return f"a result of {' or '.join(rows)} on {data}"
+    best = max(there, key=lambda result: result.repetitions[0].valid_log_likelihood)
+    return best if len(best.repetitions) > 1 else f"a second seed of {best.row} on {data}"
 
 
 def _repeated(result: CellResult, split: Split) -> list[float]:

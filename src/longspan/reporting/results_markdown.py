@@ -3,7 +3,7 @@
 import textwrap
 
 from longspan.reporting.paper_claims import RULE, ClaimValue
-from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues
+from longspan.reporting.results_values import METRIC_NAMES, CellValue, ResultsValues, beside_test
 from longspan.search.cells import TableName
 
 HEADING = """# Results
@@ -11,12 +11,17 @@ HEADING = """# Results
 {cells} of the paper's two tables, computed by `longspan reproduce`, beside what the paper reports. This page is made
 from the files under `results/` by `longspan reproduce --render-only`; run more trials, but do not edit this page.
 
-A cell is a random search over the paper's intervals and our additions to them (docs/search.md), whose first trial is
-the recipe as it was shipped when the cell was computed; its winner is the trial with the best *validation* score and is
-scored on the test split once. One addition changes more than the search: dropout hides some hidden units from the
-output layer in training, which the paper did not do. ± is the standard deviation over seeds of the winning settings.
-Time is spent on cells that are behind the paper's test number, so cells differ in how many trials they had. A number in
-bold is at or better than the paper's.
+A cell is one or more random searches over the paper's intervals and our additions to them (docs/search.md). The first
+trial of each is the recipe as it was shipped at the time, and recipes were tuned on the validation split beforehand, in
+runs that are not counted here; {won}. The winner is the trial with the best *validation* score; a search scores its
+winner on the test split once, and of several searches the one with the better validation score counts. One addition
+changes more than the search: dropout hides some hidden units from the output layer in training, which the paper did not
+do. Time is spent on cells that are behind the paper's test number, so cells differ in how many trials they had.
+
+The number before a bracket is the winner's own; in brackets are mean and standard deviation of its settings over seeds,
+or, after "est.", the standard error of a likelihood that can only be estimated (on the training split, where it is
+rougher, none is given). ± outside of brackets is a standard deviation over seeds, too. A test number in bold is at or
+better than the paper's, as printed with two decimals; accuracy is not judged.
 """
 
 SETTINGS_SHOWN = {
@@ -32,14 +37,14 @@ SETTINGS_SHOWN = {
     "leaky_share": "leaky share",
     "recurrent_scale": "recurrent scale",
     "input_scale": "input scale",
-    "max_epochs": "epochs at most",
 }
 
 
 def render_page(values: ResultsValues) -> str:
     """The page as Markdown."""
     complete = all(cell.verdict != "missing" for cell in values.cells)
-    parts = [HEADING.format(cells="Every cell" if complete else "Cells"), _summary(values)]
+    heading = HEADING.format(cells="Every cell" if complete else "Cells", won=_won(values.cells))
+    parts = [heading, _summary(values)]
     parts += ["## Table 1: music\n", *_table(values, "table1")]
     parts += ["## Table 2: text\n", *_table(values, "table2")]
     parts += ["## The paper's claims\n", textwrap.fill(RULE, 120) + "\n", _claims(values.claims)]
@@ -47,6 +52,12 @@ def render_page(values: ResultsValues) -> str:
     parts += ["## Winning settings\n", _settings(values.cells)]
     parts += ["## Computed with\n", _environments(values.environments)]
     return "\n".join(parts)
+
+
+def _won(cells: list[CellValue]) -> str:
+    known = [cell for cell in cells if cell.ours is not None]
+    first = sum(cell.slot == 0 for cell in known)
+    return f"in {first} of {len(known)} cells that first trial won"
 
 
 def _summary(values: ResultsValues) -> str:
@@ -57,6 +68,9 @@ def _summary(values: ResultsValues) -> str:
         lines.append(
             f"Of {len(cells)} {what} cells {known} have a result and {reaching} are at or better than the paper."
         )
+    pairs = [(cell.ours.accuracy, cell.paper.accuracy) for cell in values.of("table1") if cell.ours]
+    accurate = sum(ours is not None and theirs is not None and ours >= theirs for ours, theirs in pairs)
+    lines.append(f"By accuracy, which nothing was chosen by, {accurate} of {len(pairs)} music cells are.")
     return "\n".join(lines) + "\n"
 
 
@@ -78,11 +92,8 @@ def _table(values: ResultsValues, table: TableName) -> list[str]:
 def _row(cell: CellValue, *, music: bool) -> list[str]:
     ours, spread = cell.ours, cell.spread
     train = _number(ours.train if ours else None, spread.train if spread else None)
-    test = _number(ours.test if ours else None, spread.test if spread else None)
-    if cell.verdict == "reaches":
-        test = f"**{test}**"
-    elif cell.verdict == "diverged":
-        test = "diverged"
+    test = "diverged" if cell.verdict == "diverged" else _number(ours.test if ours else None)
+    test = (f"**{test}**" if cell.verdict == "reaches" else test) + beside_test(cell)
     row = [cell.row, _number(cell.paper.train), train, _number(cell.paper.test), test]
     if music:
         accuracy = _number(_percent(ours.accuracy if ours else None), _percent(spread.accuracy if spread else None))
@@ -92,14 +103,14 @@ def _row(cell: CellValue, *, music: bool) -> list[str]:
 
 
 def _claims(claims: list[ClaimValue]) -> str:
-    header = ["claim", "verdict", "mean difference, ours", "paper's", "rows, split", "why"]
+    header = ["claim", "verdict", "mean difference, ours", "paper's", "rows, split", "by data set"]
     rows = []
     for value in claims:
         claim = value.claim
         mean = "" if value.mean is None or value.error is None else f"{value.mean:+.3f} ± {value.error:.3f}"
         compared = f"{' / '.join(claim.better)} over {claim.worse}, {claim.split}"
         verdict = f"**{value.verdict}**" if value.verdict != "undecided" else "undecided"
-        rows.append([claim.statement, verdict, mean, f"{value.paper_mean:+.3f}", compared, value.reason])
+        rows.append([claim.statement, verdict, mean, f"{value.paper_mean:+.3f}", compared, value.details])
     return _markdown(header, rows)
 
 
@@ -109,7 +120,8 @@ def _behind(cells: list[CellValue]) -> str:
     )
     lines = [
         f"- {cell.row} on {cell.data}: {_number(cell.ours.test)} against {_number(cell.paper.test)} "
-        f"({100 * cell.behind:.1f} %; trials: {cell.tried})." + (f" {cell.remark}" if cell.remark else "")
+        f"({100 * cell.behind:.1f} % of the paper's nats; trials: {cell.tried})."
+        + (f" {cell.remark}" if cell.remark else "")
         for cell in found
         if cell.ours is not None and cell.behind is not None
     ]
@@ -123,11 +135,15 @@ def _behind(cells: list[CellValue]) -> str:
 
 def _settings(cells: list[CellValue]) -> str:
     rows = [
-        [cell.row, cell.data, *(_setting(cell.settings.get(name)) for name in SETTINGS_SHOWN)]
+        [cell.row, cell.data, *(_setting(cell.settings.get(name)) for name in SETTINGS_SHOWN), _ended(cell)]
         for cell in cells
         if cell.ours is not None
     ]
-    return _markdown(["", "data", *SETTINGS_SHOWN.values()], rows) if rows else "None yet.\n"
+    return _markdown(["", "data", *SETTINGS_SHOWN.values(), "epochs"], rows) if rows else "None yet.\n"
+
+
+def _ended(cell: CellValue) -> str:
+    return f"{cell.epochs}" + ("" if cell.time_limit is None else f", cut at {cell.time_limit:g} s")
 
 
 def _environments(environments: list[dict[str, str]]) -> str:

@@ -1,5 +1,6 @@
 """What the page of results shows, as plain values: every cell beside the paper's, and the claims with verdicts."""
 
+import statistics
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -38,6 +39,8 @@ class CellValue(msgspec.Struct, frozen=True):
     paper: Figures
     verdict: Literal["reaches", "behind", "diverged", "missing"]
     ours: Figures | None = None
+    mean: float | None = None
+    """Of the test figures over seeds, None with fewer than two."""
     spread: Figures | None = None
     seeds: int = 0
     tried: int = 0
@@ -45,6 +48,11 @@ class CellValue(msgspec.Struct, frozen=True):
     """Share of its own by which the paper's test figure is better, in nats."""
     frames_per_second: float | None = None
     settings: dict = {}
+    slot: int | None = None
+    """Of the winner, and so is what follows."""
+    epochs: int = 0
+    time_limit: float | None = None
+    """Processor seconds after which it was ended; None if it ended by itself."""
     remark: str = ""
 
 
@@ -98,12 +106,15 @@ def read_remarks(folder: Path) -> dict[str, str]:
         return {}
     try:
         remarks = tomllib.loads(file.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise InputError(f'{file} is not TOML ({error}); expected lines such as "sgd+c--jsb" = "..."') from error
     names = {cell.name for table in ("table1", "table2") for cell in table_cells(table)}
     unknown = sorted(set(remarks) - names)
     if unknown:
         raise InputError(f"{file} speaks of {', '.join(unknown)}: expected names such as {min(names)}")
+    for name, remark in remarks.items():
+        if not isinstance(remark, str):
+            raise InputError(f"{file} must say something in quotes about {name}: got {remark!r}")
     return remarks
 
 
@@ -111,20 +122,36 @@ def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue
     if result is None:
         return CellValue(*cell, cell.metric, paper_figures(cell), "missing", remark=remark)
     verdict = "diverged" if result.ours is None else "reaches" if reaches_paper(result) else "behind"
+    repeated = [repetition.figures.test for repetition in result.repetitions]
+    outcome = result.search.winning.outcome if result.search.winning else None
     return CellValue(
         *cell,
         result.metric,
         result.paper,
         verdict,
         ours=result.ours,
+        mean=statistics.mean(repeated) if len(repeated) > 1 else None,
         spread=result.spread,
         seeds=len(result.repetitions),
         tried=result.tried,
         behind=None if result.ours is None else behind(result),
         frames_per_second=result.frames_per_second,
         settings=result.settings,
+        slot=result.search.winner,
+        epochs=outcome.epochs if outcome else 0,
+        time_limit=outcome.time_limit if outcome else None,
         remark=remark,
     )
+
+
+def beside_test(cell: CellValue) -> str:
+    """What is known of how sure a cell's test figure is, in brackets; nothing where nothing is."""
+    known = []
+    if cell.ours is not None and cell.ours.test_error is not None:
+        known.append(f"est. ± {cell.ours.test_error:.2f}")
+    if cell.mean is not None and cell.spread is not None:
+        known.append(f"{cell.mean:.2f} ± {cell.spread.test:.2f}")
+    return f" ({'; '.join(known)})" if known else ""
 
 
 def _trial_points(result: CellResult) -> list[TrialPoint]:
@@ -146,6 +173,6 @@ def _trial_points(result: CellResult) -> list[TrialPoint]:
 
 
 def _environment(environment: dict) -> dict[str, str]:
-    versions = environment.get("versions", {})
+    versions = environment.get("versions") or {}
     known = {name: str(version) for name, version in versions.items() if version}
     return known | {name: str(environment[name]) for name in ("python", "platform") if name in environment}

@@ -43,6 +43,8 @@ class Figures(msgspec.Struct, frozen=True):
     train: float | None
     test: float
     accuracy: float | None = None
+    test_error: float | None = None
+    """Standard error of `test` where that is an estimate."""
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -191,7 +193,17 @@ def _contradiction(result: CellResult, file: Path) -> str | None:
         return f"expected a perplexity above 0, got {result.ours.test}"
     if search.winning and not _can_be_repeated(search, cell.metric):
         return f"the winner, slot {search.winner}, has no seed or no {cell.metric} on the test split"
-    return contradiction_in(search) or (result.seeds and contradiction_in(result.seeds))
+    contradiction = contradiction_in(search) or (result.seeds and contradiction_in(result.seeds))
+    return contradiction or _tampering(result)
+
+
+def _tampering(result: CellResult) -> str | None:
+    """Which of the numbers that follow from others does not."""
+    derived = cell_result(result.cell, result.search, result.seeds, result.other_studies, result.handed_on)
+    for name in CellResult.__struct_fields__:
+        if getattr(result, name) != getattr(derived, name):
+            return f"its {name!r} does not follow from its trials and the paper's table"
+    return None
 
 
 def _can_be_repeated(search: StudyResult, metric: Metric) -> bool:
@@ -209,9 +221,9 @@ def write_result(folder: Path, result: CellResult) -> Path:
 def _repetition(cell: Cell, seed: int, trial: Trial) -> Repetition:
     assert trial.tested is not None
     assert trial.outcome.valid_log_likelihood is not None
-    figures = Figures(
-        trial.tested.train.get(cell.metric), trial.tested.test[cell.metric], trial.tested.test.get("accuracy")
-    )
+    train, test = trial.tested.train, trial.tested.test
+    error = test.get("log_likelihood_error") if cell.metric == "log_likelihood" else None
+    figures = Figures(train.get(cell.metric), test[cell.metric], test.get("accuracy"), error)
     return Repetition(seed, trial.outcome.valid_log_likelihood, figures)
 
 

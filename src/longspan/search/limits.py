@@ -19,6 +19,8 @@ class Limits:
     """
 
     def __post_init__(self) -> None:
+        if not 0 < self.checkpoint_seconds < math.inf:
+            raise InputError(f"--checkpoint-seconds must be above 0 and finite: got {self.checkpoint_seconds:g}")
         if self.trial_seconds is not None and not 0 < self.trial_seconds < math.inf:
             raise InputError(f"--trial-limit must be above 0 and finite, such as 30m: got {self.trial_seconds:g}s")
 

@@ -18,6 +18,9 @@ from longspan.search.limits import Limits
 from longspan.search.storage import URL_VARIABLE, explain_outage, patiently
 from longspan.search.study import Study
 
+Ending = Literal["finished", "interrupted", "elsewhere"]
+"""Of a study; elsewhere: all slots are done, but the result is left to the machine that has the winner's run."""
+
 TICK_SECONDS = 1.0
 INTERRUPTED = 130
 
@@ -34,7 +37,7 @@ class PoolOptions:
 
 def run_pool(
     study: Study, options: PoolOptions, *, interrupted: Callable[[], bool], on_tick: Callable[[], None]
-) -> Literal["finished", "interrupted"]:
+) -> Ending:
     """Keep workers at a study until it is concluded or `interrupted()`; then all are asked to save and stop.
 
     `on_tick` is called about once a second, for whoever shows the study.
@@ -47,9 +50,11 @@ def run_pool(
             _keep_at_work(pool, interrupted, on_tick)
         if patiently(lambda: study.concluded, unless=interrupted):
             return "finished"
-    if interrupted() or not pool.failures:
+    if interrupted():
         return "interrupted"
-    raise InputError(pool.failures[0])
+    if pool.failures:
+        raise InputError(pool.failures[0])
+    return "elsewhere"
 
 
 def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Callable[[], None]) -> None:

@@ -117,15 +117,24 @@ class Reproduction:
         _adopt(study, before)
         if task.kind == "refine" and before is not None:
             hand_on(study, before.search)
-        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, self.settings.limits)
+        options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, self._limits(task, before))
         on_tick = observer.on_task(task, study)
-        if run_pool(study, options, interrupted=interrupted, on_tick=on_tick) == "interrupted":
+        ending = run_pool(study, options, interrupted=interrupted, on_tick=on_tick)
+        if ending == "interrupted":
             return None
+        if ending == "elsewhere":
+            raise InputError(f"the winner's run is no longer in {folder}; remove that folder to compute it again")
         found = msgspec.convert(study.result, StudyResult)
         if task.kind == "seeds":
             assert before is not None
             return cell_result(task.cell, before.search, found, before.other_studies, before.handed_on)
         return merge(task.cell, before, found, refined=task.kind == "refine")
+
+    def _limits(self, task: Task, before: CellResult | None) -> Limits:
+        """Seeds get the time their winner had, or the spread would be one of time as well."""
+        if task.kind != "seeds" or before is None or before.search.winning is None:
+            return self.settings.limits
+        return dataclasses.replace(self.settings.limits, trial_seconds=before.search.winning.outcome.time_limit)
 
     def _config(self, cell: Cell) -> TrainConfig:
         config = recipes.settings(cell.row, cell.data)

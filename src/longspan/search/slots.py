@@ -23,6 +23,8 @@ class Outcome(msgspec.Struct, frozen=True):
     best_epoch: int | None = None
     epochs: int = 0
     seconds: float = 0.0
+    time_limit: float | None = None
+    """Processor seconds after which it was ended; None if it ended by itself."""
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ class Study:
     def extend(self, slots: int) -> None:
         """Let the study have at least so many slots."""
         with self._locked():
-            if slots > self._study.user_attrs.get("slots", 0):
+            if slots > self.slot_count:
                 self._study.set_user_attr("slots", slots)
 
     @property
@@ -171,6 +171,7 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
         if "definition" not in found.user_attrs:
             if found.get_trials(deepcopy=False):
                 raise InputError(f"study {definition.name} was not made by longspan: name another one")
+            found.set_user_attr("slots", slots)  # first, for a study with a definition is one that workers join
             found.set_user_attr("definition", msgspec.to_builtins(definition))
         else:
             check_same(_definition_of(found), definition)
@@ -195,4 +196,7 @@ def open_study(url: str, name: str | None = None) -> Study:
 
 
 def _definition_of(found: Any) -> StudyDefinition:
-    return msgspec.convert(found.user_attrs["definition"], StudyDefinition)
+    try:
+        return msgspec.convert(found.user_attrs["definition"], StudyDefinition)
+    except msgspec.ValidationError as error:
+        raise InputError(f"study {found.study_name} cannot be read ({error}): name another one") from error

@@ -99,7 +99,9 @@ def run_slot(
         except (Pruned, TimeUp) as stopped:
             run.set_status("interrupted", str(stopped))
             reporter.report()
-            return _outcome(run, "pruned" if isinstance(stopped, Pruned) else "done", str(stopped))
+            if isinstance(stopped, Pruned):
+                return _outcome(run, "pruned", str(stopped))
+            return _outcome(run, "done", str(stopped), limits.trial_seconds)
     reporter.report()
     if trained.status == "interrupted":
         return None
@@ -153,7 +155,9 @@ def _wait_for_lock(run: Run, interrupted: Callable[[], bool]) -> bool:
     return False
 
 
-def _outcome(run: Run, status: Literal["done", "diverged", "pruned"], reason: str) -> Outcome:
+def _outcome(
+    run: Run, status: Literal["done", "diverged", "pruned"], reason: str, time_limit: float | None = None
+) -> Outcome:
     metrics, seconds = run.metrics(), seconds_trained(run)
     if status != "done" or not metrics:  # what a diverged run reached before is nothing to choose it by
         return Outcome(status, reason, epochs=len(metrics), seconds=seconds)
@@ -166,4 +170,5 @@ def _outcome(run: Run, status: Literal["done", "diverged", "pruned"], reason: st
         best_epoch=best["epoch"],
         epochs=len(metrics),
         seconds=seconds,
+        time_limit=time_limit,
     )
