@@ -1,5 +1,6 @@
 """The paper's tables: what is computed next, what becomes of it, and what survives without the studies."""
 
+import dataclasses
 import math
 import shutil
 from pathlib import Path
@@ -84,6 +85,15 @@ def test_then_settled_cells_get_their_seeds_and_cells_behind_get_trials():
 
 def test_a_cell_behind_whose_recipe_has_changed_is_first_run_as_the_recipe_stands():
     assert next_task([Known(MUSEDATA, make_result(MUSEDATA, -9.0), slots=0)], PLAN) == Task(MUSEDATA, "search", 1)
+
+
+def test_a_cell_that_reaches_the_paper_is_run_by_a_changed_recipe_only_if_asked():
+    good = make_result(JSB, -8.0, seeds=(-8.1, -7.9))
+    changed = [Known(JSB, good, slots=0)]
+    assert next_task(changed, PLAN) is None
+    renewing = dataclasses.replace(PLAN, renew=True)
+    assert next_task(changed, renewing) == Task(JSB, "search", 1)
+    assert next_task([Known(JSB, good, slots=1)], renewing) is None
 
 
 def test_the_cell_furthest_behind_comes_first():

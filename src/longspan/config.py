@@ -96,6 +96,9 @@ class TrainConfig:
     """ramp: Sutskever's min(1 - 2^(-1-log2(t/250+1)), momentum)."""
     clip: float | Literal["auto", "none"] = 15.0
     """Largest gradient norm; auto: the average norm over one pass; none: no clipping."""
+    averaging: float = 0.0
+    """Judge and keep the mean of the weights over about the last so many updates, at most a quarter of all; 0: keep
+    those after the last one."""
 
     # Hessian-free optimization
     optimizer: Literal["sgd", "hf"] = "sgd"
@@ -198,6 +201,7 @@ RULES = (
     Rule("decay_steps", 0, open_low=True),
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
+    Rule("averaging", 0),
     Rule("initial_damping", 0, open_low=True),
     Rule("minimal_damping", 0),
     Rule("structural_damping", 0),

@@ -186,7 +186,13 @@ TUNED: dict[tuple[str, str], dict] = {
         "patience": 4,
     },
     ("hf", "piano-midi"): {"hidden_size": 300, "dropout": 0.5, "minimal_damping": 0.02},
-    ("sgd+c", "ptb-chars"): {"learning_rate": 1.5, "learning_rate_schedule": "cosine", "max_epochs": 13},
+    # Four streams side by side make twice as many passes in the time, and stand a larger rate.
+    ("sgd+c", "ptb-chars"): {
+        "lanes": 4,
+        "learning_rate": 10.0,
+        "learning_rate_schedule": "cosine",
+        "max_epochs": 36,
+    },
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "patience": 4},
     # The curvature of 32 sequences needs more damping here, found on piano-midi and taken over for musedata.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.03},

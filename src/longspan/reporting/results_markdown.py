@@ -14,9 +14,10 @@ from the files under `results/` by `longspan reproduce --render-only`; run more 
 A cell is one or more random searches over the paper's intervals and our additions to them (docs/search.md). The first
 trial of each is the recipe as it was shipped at the time, and recipes were tuned on the validation split beforehand, in
 runs that are not counted here; {won}. The winner is the trial with the best *validation* score; a search scores its
-winner on the test split once, and of several searches the one with the better validation score counts. One addition
-changes more than the search: dropout hides some hidden units from the output layer in training, which the paper did not
-do. Time is spent on cells that are behind the paper's test number, so cells differ in how many trials they had.
+winner on the test split once, and of several searches the one with the better validation score counts. Two additions
+change more than the search, and the paper did neither: dropout hides some hidden units from the output layer in
+training, and averaging keeps the mean of the weights over the last updates instead of the last weights. Time is spent
+on cells that are behind the paper's test number, so cells differ in how many trials they had.
 
 The number before a bracket is the winner's own; in brackets are mean and standard deviation of its settings over seeds,
 or, after "est.", the standard error of a likelihood that can only be estimated (on the training split, where it is
@@ -34,6 +35,7 @@ SETTINGS_SHOWN = {
     "clip": "clip",
     "l1": "L1",
     "dropout": "dropout",
+    "averaging": "averaging",
     "leaky_share": "leaky share",
     "recurrent_scale": "recurrent scale",
     "input_scale": "input scale",

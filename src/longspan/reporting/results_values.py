@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from longspan.config import TrainConfig, as_dict
 from longspan.errors import InputError
 from longspan.reporting.paper_claims import CLAIMS, ClaimValue, judge
 from longspan.search.cells import (
@@ -136,7 +137,7 @@ def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue
         tried=result.tried,
         behind=None if result.ours is None else behind(result),
         frames_per_second=result.frames_per_second,
-        settings=result.settings,
+        settings=as_dict(TrainConfig()) | result.settings,  # a setting younger than the result was at its default
         slot=result.search.winner,
         epochs=outcome.epochs if outcome else 0,
         time_limit=outcome.time_limit if outcome else None,

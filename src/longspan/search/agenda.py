@@ -26,6 +26,8 @@ class Plan:
     """Slots after which a cell is left as it is, behind the paper or not."""
     seeds: int = 3
     """Seeds the winning settings are run with, the search's own included."""
+    renew: bool = False
+    """Where a recipe has changed since a cell's results, run it once as it stands, even if they reach the paper."""
 
 
 class Known(NamedTuple):
@@ -57,6 +59,9 @@ def next_task(known: list[Known], plan: Plan) -> Task | None:
     if short:
         worst = max(short, key=lambda state: behind(_result(state)))
         return Task(worst.cell, "search", worst.slots + _share(worst.cell, plan) - _result(worst).tried)
+    outdated = [state for state in known if plan.renew and state.slots == 0]
+    if outdated:
+        return Task(outdated[0].cell, "search", 1)
     for state in known:
         if _settled(state, plan) and _lacks_seeds(state, plan):
             return Task(state.cell, "seeds", plan.seeds - 1)

@@ -21,6 +21,7 @@ from longspan.data.synthetic import WRONG_SHARE
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parameters import split_constants, to_named
 from longspan.models.sequence import SequenceModel
+from longspan.optim.averaging import running_mean
 from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.interface import BlockOptimizer, Info
 from longspan.training import checkpoints
@@ -124,7 +125,7 @@ def train(
     try:
         while state.progress.stop is None:
             _descend_epoch(state, optimizer, source, context, after_block)
-            trained = eqx.combine(state.params, constants)
+            trained = eqx.combine(state.judged, constants)
             score, errors = valid.log_likelihood(trained), valid.errors(trained)
             record = _finish_epoch(run, state, optimizer, score, errors, constants)
             saver.save(state)
@@ -158,6 +159,10 @@ def _descend_epoch(
         )
         _refuse_non_finite(info, state.progress)
         state.progress = state.progress.after(info, block, count)
+        if state.mean is not None:
+            made, since = state.progress.step, int(info.updates)
+            reach = source.config.averaging
+            state.mean = running_mean(state.mean, state.params, made=made, since=since, reach=reach)
         after_block(info, count, total)
 
 
@@ -181,7 +186,8 @@ def _fresh_or_resumed(
     objective = Objective.of(run.config, source.counted_steps)
     optimizer = make_optimizer(run.config, objective, progress.threshold, interrupted)
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
-    state = TrainingState(params, optimizer.init(params), carry, best, progress)
+    mean = best if run.config.averaging > 0 else None
+    state = TrainingState(params, optimizer.init(params), carry, best, progress, mean)
     if newest is None:
         saver.save(state)  # so that resuming never repeats a pretraining
     else:
@@ -249,10 +255,11 @@ def _finish_epoch(
 
 def _carry_out(decision: Decision, state: TrainingState, optimizer: BlockOptimizer) -> None:
     if decision.is_best:
-        state.best = jax.tree.map(jnp.copy, state.params)
+        state.best = jax.tree.map(jnp.copy, state.judged)
     state.optimizer = optimizer.rescaled(state.optimizer, decision.schedule.scale)
     if decision.restore_best:
         state.params = jax.tree.map(jnp.copy, state.best)
+        state.mean = None if state.mean is None else state.best
         state.optimizer = optimizer.restarted(state.optimizer)
 
 

@@ -67,6 +67,13 @@ class TrainingState:
     carry: Carry
     best: SequenceModel
     progress: Progress
+    mean: SequenceModel | None = None
+    """Running mean of `params`, if the run keeps one."""
+
+    @property
+    def judged(self) -> SequenceModel:
+        """The weights that are validated and may become the best."""
+        return self.params if self.mean is None else self.mean
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array by name, for a checkpoint."""
@@ -77,7 +84,8 @@ class TrainingState:
         return TrainingState(**from_named(self._tree(), arrays), progress=self.progress)
 
     def _tree(self) -> dict[str, Any]:
-        return {"params": self.params, "optimizer": self.optimizer, "carry": self.carry, "best": self.best}
+        names = ("params", "optimizer", "carry", "best", "mean")
+        return {name: getattr(self, name) for name in names}
 
 
 def total(values) -> float:
