@@ -123,6 +123,7 @@ def test_a_disk_that_fills_up_ends_in_one_line_and_a_run_that_can_be_resumed(dat
         (["train", "--learning-rate", "-1"], ["--learning-rate", "-1"]),
         (["train", "--momentum", "1"], ["--momentum", "below 1"]),
         (["train", "--leak-low", "0.5", "--leak-high", "0.1"], ["leak_low", "0.5"]),
+        (["train", "--checkpoint-seconds", "nan"], ["--checkpoint-seconds", "nan"]),
         (["train", "--toml", "nowhere.toml"], ["nowhere.toml"]),
         (["train", "--data", "jbs"], ["jbs", "did you mean 'jsb'"]),
         (["train", "nade:sgd", "--data", "ptb-chars"], ["nade", "text"]),

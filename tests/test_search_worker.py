@@ -243,8 +243,8 @@ def test_settings_given_are_not_searched(tmp_path):
         (["worker", "sqlite:////nowhere/at/all.db", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
         (["search", "--trial-limit", "nonsense"], "--trial-limit must be a number"),
         (["search", "--trial-limit", "0s"], "--trial-limit must be above 0"),
-        (["search", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be above 0 and finite: got nan"),
-        (["search", "--checkpoint-seconds", "-3"], "--checkpoint-seconds must be above 0 and finite: got -3"),
+        (["search", "--checkpoint-seconds", "nan"], "--checkpoint-seconds must be at least 0 and finite: got nan"),
+        (["search", "--checkpoint-seconds", "-3"], "--checkpoint-seconds must be at least 0 and finite: got -3"),
         (["search", "--trial-limit", f"{'9' * 400}d"], "--trial-limit must be above 0 and finite"),
     ],
 )

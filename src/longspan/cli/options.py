@@ -12,6 +12,7 @@ from longspan import recipes
 from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
+from longspan.search.limits import check_checkpoint_seconds
 
 DEFAULT_DATA = "bach"
 
@@ -21,11 +22,14 @@ class Watching:
     """How a run is watched and saved; nothing of it changes what the run computes."""
 
     checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints."""
+    """Longest time between two checkpoints; 0 for one after every block."""
     tensorboard: bool = False
     """Also write TensorBoard event files into the run folder."""
     json: bool = False
     """Print only the result, as JSON."""
+
+    def __post_init__(self) -> None:
+        check_checkpoint_seconds(self.checkpoint_seconds)
 
 
 @dataclass(frozen=True)
