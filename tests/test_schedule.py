@@ -22,6 +22,15 @@ def test_plateau_halves_and_restores_after_the_asked_number_of_stale_epochs():
     assert [d.schedule.scale for d in decisions] == [1, 1, 1, 0.5, 0.5, 0.5]
 
 
+def test_plateau_ends_once_the_rate_is_next_to_nothing():
+    """A score that creeps up for ever never runs out of patience."""
+    scores = [score for step in range(40) for score in (-8 + 1e-6 * step, -9)]
+    decisions = follow(scores, learning_rate_schedule="plateau", plateau_epochs=1)
+    stops = [d.stop for d in decisions]
+    assert stops[:19] == [None] * 19
+    assert stops[19] == "the rate fell to 1/1024 of the first one"
+
+
 def test_a_score_equal_to_the_best_is_not_better():
     assert not follow([-8, -8])[1].is_best
 

@@ -197,7 +197,7 @@ TUNED: dict[tuple[str, str], dict] = {
     },
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "averaging": 10, "patience": 4},
     # The curvature of 32 sequences needs more damping here.
-    ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.03},
+    ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.01, "averaging": 60},
     ("nade:hf", "musedata"): {"max_epochs": 100},
 }
 

@@ -9,6 +9,9 @@ from longspan.config import TrainConfig
 HALVING_GAIN, FINAL_GAIN = 0.003, 0.0003
 """rnnlm: the relative gain in validation log-likelihood under which halving begins, and under which training ends."""
 
+SMALLEST_SCALE = 1 / 1024
+"""plateau: what is left of the rate when training ends. Averaged weights go on gaining next to nothing for long."""
+
 
 class Schedule(msgspec.Struct, frozen=True):
     """All that is remembered between validations."""
@@ -53,6 +56,8 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
     stop = f"no better validation score for {stale} epochs" if stale >= config.patience else None
     if config.learning_rate_schedule == "plateau" and after.waiting >= config.plateau_epochs:
         after = msgspec.structs.replace(after, scale=after.scale / 2, waiting=0)
+        if after.scale <= SMALLEST_SCALE:
+            stop = f"the rate fell to 1/{1 / after.scale:g} of the first one"
         return Decision(after, is_best, restore_best=True, stop=stop)
     if config.learning_rate_schedule == "cosine":
         left = (1 + math.cos(math.pi * min(1.0, epoch / config.max_epochs))) / 2
