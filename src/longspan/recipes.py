@@ -161,7 +161,14 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     },
     ("factored", "words", "c"): {"clip": 1.0},
     ("factored", "words", "l"): {"input_scale": 0.05},
-    ("factored", "words", "r"): {"learning_rate": 0.5, "recurrent_scale": 0.5, "input_scale": 0.1},
+    # Halving by the gain of single epochs ends too early for rectifiers.
+    ("factored", "words", "r"): {
+        "learning_rate": 0.5,
+        "learning_rate_schedule": "cosine",
+        "max_epochs": 24,
+        "recurrent_scale": 0.5,
+        "input_scale": 0.1,
+    },
     # Large weights from the start, and many small updates.
     ("softmax", "characters", ""): {
         "activation": "sigmoid",
