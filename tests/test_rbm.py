@@ -109,15 +109,49 @@ def test_gibbs_leaves_the_exact_distribution_as_it_is():
     assert np.all(np.abs(frequencies - probabilities) < 5 * np.sqrt(probabilities / draws) + 1e-6)
 
 
+def test_a_tempered_transition_leaves_the_exact_distribution_as_it_is():
+    weights, biases = make_machines(machines=1, keys=4, units=3)
+    frames, probabilities = exact_probabilities(weights, biases, 0)
+    draws = 40_000
+    start = np.random.default_rng(0).choice(len(frames), draws, p=probabilities)
+    many = Biases(*(jnp.broadcast_to(bias, (draws, bias.shape[1])) for bias in biases))
+    first = jnp.asarray(frames[start], jnp.float32)
+    moved = jax.jit(lambda frames, key: boltzmann.tempered_transition(weights, many, frames, 3, 0.2, key=key))(
+        first, jax.random.key(0)
+    )
+    assert 0.3 < np.mean(np.any(np.asarray(moved) != first, axis=1)) < 0.9
+    frequencies = count_frames(moved) / draws
+    assert np.all(np.abs(frequencies - probabilities) < 5 * np.sqrt(probabilities / draws) + 1e-6)
+
+
+def test_a_tempered_transition_crosses_walls_that_gibbs_steps_do_not():
+    """The lower half of the keys or the upper half, both as likely, and next to nothing between."""
+    keys, units, chains = 6, 6, 2000
+    signs = np.repeat([1.0, -1.0], keys // 2)
+    weights = jnp.asarray(3 * np.outer(signs, signs), jnp.float32)
+    biases = Biases(jnp.zeros((chains, keys)), jnp.zeros((chains, units)))
+    lower = jnp.broadcast_to(jnp.asarray(signs > 0, jnp.float32), (chains, keys))
+
+    def crossed(frames) -> float:
+        return float(np.mean(np.asarray(frames) @ signs < 0))
+
+    plain = jax.jit(lambda key: boltzmann.gibbs(weights, biases, lower, 40, key=key))(jax.random.key(0))
+    tempered = jax.jit(lambda key: boltzmann.tempered_transition(weights, biases, lower, 20, 0.2, key=key))(
+        jax.random.key(0)
+    )
+    assert crossed(plain) < 0.01
+    assert crossed(tempered) > 0.1
+
+
 def normal(seed, shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 @eqx.filter_jit  # one compilation instead of one an operation
-def make_output(keys=5, units=3, divergence_steps=2, scale=1.0) -> Rbm:
+def make_output(keys=5, units=3, divergence_steps=2, scale=1.0, tempering=0) -> Rbm:
     key_weights, key_bias = jax.random.split(jax.random.key(0))
     visible_bias = jax.random.normal(key_bias, (keys,))
-    return Rbm.initial(HIDDEN, units, visible_bias, scale, divergence_steps, key=key_weights)
+    return Rbm.initial(HIDDEN, units, visible_bias, scale, divergence_steps, tempering, key=key_weights)
 
 
 @eqx.filter_jit
@@ -156,9 +190,10 @@ def test_temperature_zero_repeats_itself():
     np.testing.assert_array_equal(first, second)
 
 
-def test_contrastive_divergence_approaches_the_gradient_of_the_likelihood():
+@pytest.mark.parametrize("tempering", [0, 4])
+def test_contrastive_divergence_approaches_the_gradient_of_the_likelihood(tempering):
     """With chains long enough to forget their start, its mean gradient is that of -log p, by enumeration."""
-    output = make_output(divergence_steps=60)
+    output = make_output(divergence_steps=60, tempering=tempering)
     lanes = 20_000
     hidden = normal(3, (1, 1, HIDDEN))
     target = jnp.array([[[1, 0, 1, 1, 0]]], jnp.uint8)

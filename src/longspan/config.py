@@ -47,6 +47,9 @@ class TrainConfig:
     """rbm: hidden units that tie the keys of a frame together."""
     cd_steps: int = 15
     """rbm: Gibbs steps of contrastive divergence."""
+    tempering: int = 0
+    """rbm: levels of a tempered transition halfway through those steps, which takes chains to modes that Gibbs steps
+    do not reach; 0 for none."""
     classes: int = 30
     """factored: number of word classes."""
     class_rule: Literal["frequency", "square-root"] = "frequency"
@@ -187,6 +190,7 @@ RULES = (
     Rule("nade_size", 1, 65536),
     Rule("rbm_size", 1, 65536),
     Rule("cd_steps", 1, 10_000),
+    Rule("tempering", 0, 10_000),
     Rule("classes", 1, 1_000_000),
     Rule("leaky_share", 0, 1),
     Rule("leak_low", 0, 1, open_high=True),

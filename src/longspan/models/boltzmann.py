@@ -51,6 +51,57 @@ def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: 
     )
 
 
+def tempered_transition(
+    weights: Weights, biases: Biases, frames: Frames, levels: int, weakest: float, *, key: PRNGKeyArray
+) -> Frames:
+    r"""Frames after a journey through weaker weights and back, or the same ones where its end is too unlikely.
+
+    Weaker machines have lower walls between their modes, so a chain comes to modes that Gibbs steps never reach. The
+    end is taken with probability `min(1, w)`, which leaves the distribution of each machine as it is:
+
+    .. math:: w = \prod_{i=1}^n \frac{p_i(\hat v_{i-1})}{p_{i-1}(\hat v_{i-1})}
+        \frac{p_{i-1}(\check v_{i-1})}{p_i(\check v_{i-1})}
+
+    with `p_0` the machine itself, `p_n` that with the weakest weights, and a Gibbs step at each level on both ways.
+
+    Args:
+        weights: of all machines.
+        biases: one row a machine.
+        frames: where the chains are.
+        levels: steps to the weakest weights, and as many back.
+        weakest: share of the weights that is left there.
+        key: randomness.
+
+    Reference: Neal, *Sampling from multimodal distributions using tempered transitions*, 1996.
+    """
+    key_down, key_up, key_accept = jax.random.split(key, 3)
+
+    def strength(level):
+        return 1 - (1 - weakest) * level / levels
+
+    def gain(frames, level, next_level):
+        return _log_ratio(biases.hidden, frames @ weights, strength(level), strength(next_level))
+
+    def move(frames, level, key):
+        return gibbs_step(strength(level) * weights, biases, frames, key=jax.random.fold_in(key, level))
+
+    def down(number, running):
+        frames, log_weight = running
+        log_weight = log_weight + gain(frames, number, number + 1)
+        return move(frames, number + 1, key_down), log_weight
+
+    def up(number, running):
+        frames, log_weight = running
+        level = levels - number
+        frames = move(frames, level, key_up)
+        return frames, log_weight + gain(frames, level, level - 1)
+
+    far = jax.lax.fori_loop(0, levels, down, (frames, jnp.zeros(len(frames), frames.dtype)))
+    back, log_weight = jax.lax.fori_loop(0, levels, up, far)
+    accepted = jnp.log(noise.uniform(key_accept, log_weight.shape)) < log_weight
+    return jnp.where(accepted[:, None], back, frames)
+
+
 def sample(
     weights: Weights, biases: Biases, annealed: int, plain: int, *, key: PRNGKeyArray, temperature: float | Array
 ) -> Frames:
@@ -114,15 +165,20 @@ def annealed_log_partition(
         key_hidden, key_visible = jax.random.split(jax.random.fold_in(key_steps, number))
         input_ = frames @ weights
         weaker, strength = (jnp.sqrt(done / temperatures) for done in (number, number + 1))
-        before, now = (repeated.hidden + share * input_ for share in (weaker, strength))
-        log_weight = log_weight + jnp.sum(jax.nn.softplus(now) - jax.nn.softplus(before), axis=1)
-        hidden = _switch_on(now, key_hidden, 1.0)
+        log_weight = log_weight + _log_ratio(repeated.hidden, input_, weaker, strength)
+        hidden = _switch_on(repeated.hidden + strength * input_, key_hidden, 1.0)
         frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible, 1.0)
         return frames, log_weight
 
     _, log_weight = jax.lax.fori_loop(0, temperatures, step, (start, jnp.zeros(len(start), start.dtype)))
     base = jnp.sum(jax.nn.softplus(biases.visible), axis=1) + jnp.sum(jax.nn.softplus(biases.hidden), axis=1)
     return base + jax.nn.logsumexp(log_weight.reshape(-1, chains), axis=1) - jnp.log(chains)
+
+
+def _log_ratio(hidden_bias, input_, share, other_share):
+    """How much likelier, but for Z, frames are with another share of the weights; `input_` is what all of them give."""
+    before, after = (jax.nn.softplus(hidden_bias + each * input_) for each in (share, other_share))
+    return jnp.sum(after - before, axis=1)
 
 
 def _switch_on(log_odds, key: PRNGKeyArray, temperature):

@@ -81,5 +81,5 @@ def build_output(config: TrainConfig, base_rates: Float[np.ndarray, " target"], 
     if config.output == "nade":
         return Nade.initial(size, config.nade_size, log_odds, scale, key=key)
     if config.output == "rbm":
-        return Rbm.initial(size, config.rbm_size, log_odds, scale, config.cd_steps, key=key)
+        return Rbm.initial(size, config.rbm_size, log_odds, scale, config.cd_steps, config.tempering, key=key)
     return Bernoulli.initial(size, log_odds, scale, key=key)
