@@ -12,8 +12,8 @@ from longspan.search.cells import Figures, TableName
 INTRODUCTION = (
     "Every cell of the two tables of <cite>Advances in Optimizing Recurrent Networks</cite>, beside the paper's. "
     "A cell is one or more random searches around a recipe; each chooses its winner on the validation split and scores "
-    "that one on the test split, once. In brackets: mean and standard deviation over seeds, and after “est.” the standard error of a "
-    "likelihood that can only be estimated."
+    "that one on the test split, once. In brackets: mean and standard deviation over seeds, and after “est.” the "
+    "standard error of a likelihood that can only be estimated."
 )
 LEGEND = (
     '<ul class="legend"><li><i class="ring"></i>paper</li>'
