@@ -96,30 +96,24 @@ def test_annealing_is_exact_without_weights():
     np.testing.assert_allclose(estimate, jax.jit(boltzmann.log_partition)(weights, biases), rtol=1e-5)
 
 
-def test_gibbs_leaves_the_exact_distribution_as_it_is():
-    weights, biases = make_machines(machines=1, keys=4, units=3)
-    frames, probabilities = exact_probabilities(weights, biases, 0)
-    draws = 40_000
-    start = np.random.default_rng(0).choice(len(frames), draws, p=probabilities)
-    many = Biases(*(jnp.broadcast_to(bias, (draws, bias.shape[1])) for bias in biases))
-    moved = jax.jit(lambda frames, key: boltzmann.gibbs(weights, many, frames, 2, key=key))(
-        jnp.asarray(frames[start], jnp.float32), jax.random.key(0)
-    )
-    frequencies = count_frames(moved) / draws
-    assert np.all(np.abs(frequencies - probabilities) < 5 * np.sqrt(probabilities / draws) + 1e-6)
+def two_gibbs_steps(*chains, key):
+    return boltzmann.gibbs(*chains, 2, key=key)
 
 
-def test_a_tempered_transition_leaves_the_exact_distribution_as_it_is():
+def a_tempered_transition(*chains, key):
+    return boltzmann.tempered_transition(*chains, 3, 0.2, key=key)
+
+
+@pytest.mark.parametrize("move", [two_gibbs_steps, a_tempered_transition])
+def test_moves_leave_the_exact_distribution_as_it_is(move):
     weights, biases = make_machines(machines=1, keys=4, units=3)
     frames, probabilities = exact_probabilities(weights, biases, 0)
     draws = 40_000
     start = np.random.default_rng(0).choice(len(frames), draws, p=probabilities)
     many = Biases(*(jnp.broadcast_to(bias, (draws, bias.shape[1])) for bias in biases))
     first = jnp.asarray(frames[start], jnp.float32)
-    moved = jax.jit(lambda frames, key: boltzmann.tempered_transition(weights, many, frames, 3, 0.2, key=key))(
-        first, jax.random.key(0)
-    )
-    assert 0.3 < np.mean(np.any(np.asarray(moved) != first, axis=1)) < 0.9
+    moved = jax.jit(lambda frames, key: move(weights, many, frames, key=key))(first, jax.random.key(0))
+    assert np.mean(np.any(np.asarray(moved) != first, axis=1)) > 0.3
     frequencies = count_frames(moved) / draws
     assert np.all(np.abs(frequencies - probabilities) < 5 * np.sqrt(probabilities / draws) + 1e-6)
 
