@@ -35,3 +35,19 @@ def benchmark_data() -> Path:
     if not folder or not (Path(folder) / "JSB_Chorales.mat").exists():
         pytest.skip("LONGSPAN_DATA does not name a folder with the benchmark files")
     return Path(folder)
+
+
+@pytest.fixture
+def quick_estimates(monkeypatch):
+    """Of the likelihood of an RBM so small that they are good all the same."""
+    from longspan import evaluation
+    from longspan.models import rbm
+
+    monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
+    monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
+    monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
+    monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
+    monkeypatch.setitem(rbm.EFFORTS, "comparable", {"temperatures": 100, "chains": 2})
+    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 300, "chains": 20})
+    monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
+    monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)

@@ -24,18 +24,6 @@ from longspan.training.pretraining import pretrain
 HIDDEN = 4
 
 
-@pytest.fixture
-def quick_estimates(monkeypatch):
-    monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
-    monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
-    monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
-    monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
-    monkeypatch.setitem(rbm.EFFORTS, "comparable", {"temperatures": 100, "chains": 2})
-    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 300, "chains": 20})
-    monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
-    monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)
-
-
 def make_machines(machines=5, keys=6, units=4, seed=0, scale=1.0):
     rng = np.random.default_rng(seed)
     shapes = [(keys, units), (machines, keys), (machines, units)]

@@ -11,13 +11,17 @@ import pytest
 from catalog import tiny_config, tiny_music, tiny_text
 from optuna.exceptions import StorageInternalError
 
-from longspan import cli
+from longspan import cli, evaluation
 from longspan.cli.durations import seconds_of
 from longspan.cli.search import definition_of, parse_search
 from longspan.data.archive import write_set
 from longspan.data.library import load
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
+from longspan.models import boltzmann
+from longspan.models.outputs import Output
+from longspan.models.rbm import Rbm
+from longspan.models.sequence import SequenceModel
 from longspan.search import conclusion, cores, pool, pruning, slots, storage, worker
 from longspan.search.definition import define
 from longspan.search.limits import Limits
@@ -49,6 +53,42 @@ def make_study(folder, config, slots: int, space=None, **options):
 def run_here(study, folder, data=MUSIC, interrupted=lambda: False) -> StudyResult:
     assert work(study, data, Place(folder, {}), worker="me", interrupted=interrupted) == "finished"
     return msgspec.convert(study.result, StudyResult)
+
+
+class EnumeratedRbm(Output):
+    """A small RBM whose likelihood is summed over all states of its hidden units."""
+
+    machine: Rbm
+
+    def log_prob(self, hidden, targets, length, *, key):
+        biases = self.machine._machines(hidden)
+        frames = targets.reshape(-1, targets.shape[-1]).astype(hidden.dtype)
+        energy = boltzmann.free_energy(self.machine.weights, biases, frames)
+        return (-energy - boltzmann.log_partition(self.machine.weights, biases)).reshape(targets.shape[:-1])
+
+    def loss(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def sample(self, *args, **kwargs):
+        raise NotImplementedError
+
+
+@pytest.mark.usefixtures("quick_estimates")
+def test_runs_whose_likelihood_is_estimated_are_compared_by_all_steps(tmp_path, monkeypatch):
+    """While training one step is looked at, and what it says of a run is not what the others would."""
+    monkeypatch.setattr(evaluation, "GLANCE_STEPS", 1)
+    config = tiny_config("rbm:sgd+c", max_epochs=2, rbm_size=4, pretrain_frames=1, pretrain_recurrent=1)
+    result = run_here(make_study(tmp_path, config, 2), tmp_path)
+    exact = []
+    for trial in result.trials:
+        run = Run.open(tmp_path / "trials" / f"slot-{trial.slot:04}")
+        model = trained_model(run)
+        enumerated = SequenceModel(model.cell, EnumeratedRbm(model.output))
+        exact.append(SplitEvaluator(MUSIC, "valid").log_likelihood(enumerated))
+        glance = max(record["valid_log_likelihood"] for record in run.metrics())
+        assert trial.outcome.valid_log_likelihood == pytest.approx(exact[-1], abs=0.02)
+        assert abs(glance - exact[-1]) > 0.05
+    assert result.winner == exact.index(max(exact))
 
 
 class Counting(SplitEvaluator):

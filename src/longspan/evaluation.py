@@ -67,10 +67,20 @@ class SplitEvaluator:
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
-        """Mean log-likelihood of a step in nats; of some steps, and an estimate, if it is not exact."""
+        """Mean log-likelihood of a step in nats; if it is not exact, an estimate for some steps.
+
+        Such an estimate tells one epoch's weights from another's. What it says of some steps is not what all of them
+        would say, so runs are compared by `reported_log_likelihood`.
+        """
         if isinstance(model.output, EstimatedOutput):
             return self._glance(model, jax.random.key(0))
         return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"]
+
+    def reported_log_likelihood(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float | None]:
+        """Mean log-likelihood of all steps, with its standard error where it can only be estimated."""
+        if isinstance(model.output, EstimatedOutput):
+            return self._estimate(model, key)
+        return self.log_likelihood(model), None
 
     def errors(self, model: SequenceModel) -> dict[str, float]:
         """What a synthetic task is judged by: `error_rate`, and `squared_error` of numbers; nothing for other data."""
@@ -82,11 +92,7 @@ class SplitEvaluator:
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every figure that applies to this kind of data."""
         key_likelihood, key_accuracy = jax.random.split(jax.random.key(seed))
-        error = None
-        if isinstance(model.output, EstimatedOutput):
-            log_likelihood, error = self._estimate(model, key_likelihood)
-        else:
-            log_likelihood = self.log_likelihood(model)
+        log_likelihood, error = self.reported_log_likelihood(model, key_likelihood)
         if isinstance(self.data, MusicData):
             samples = _samples_a_frame(model.output, self.steps)
             return Scores(log_likelihood, error, **self._means(_accuracies(samples), model, key_accuracy))

@@ -166,7 +166,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("factored", "words", "r"): {
         "learning_rate": 0.5,
         "learning_rate_schedule": "cosine",
-        "max_epochs": 24,
+        "max_epochs": 44,
         "recurrent_scale": 0.5,
         "input_scale": 0.1,
     },

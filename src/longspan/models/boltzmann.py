@@ -31,7 +31,7 @@ MOST_UNITS_TO_ENUMERATE = 15
 
 def free_energy(weights: Weights, biases: Biases, frames: Frames) -> Float[Array, " machine"]:
     r"""`F(v) = -b.v - sum_j softplus(c_j + v W_j)`, so that `p(v) = exp(-F(v)) / Z`."""
-    hidden = jnp.sum(jax.nn.softplus(biases.hidden + frames @ weights), axis=-1)
+    hidden = jnp.sum(_softplus(biases.hidden + frames @ weights), axis=-1)
     return -jnp.sum(biases.visible * frames, axis=-1) - hidden
 
 
@@ -132,7 +132,7 @@ def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
 
     def one(machine: Biases):
         return jax.nn.logsumexp(
-            states @ machine.hidden + jnp.sum(jax.nn.softplus(machine.visible + states @ weights.T), axis=1)
+            states @ machine.hidden + jnp.sum(_softplus(machine.visible + states @ weights.T), axis=1)
         )
 
     return jax.lax.map(one, biases)
@@ -171,14 +171,19 @@ def annealed_log_partition(
         return frames, log_weight
 
     _, log_weight = jax.lax.fori_loop(0, temperatures, step, (start, jnp.zeros(len(start), start.dtype)))
-    base = jnp.sum(jax.nn.softplus(biases.visible), axis=1) + jnp.sum(jax.nn.softplus(biases.hidden), axis=1)
+    base = jnp.sum(_softplus(biases.visible), axis=1) + jnp.sum(_softplus(biases.hidden), axis=1)
     return base + jax.nn.logsumexp(log_weight.reshape(-1, chains), axis=1) - jnp.log(chains)
 
 
 def _log_ratio(hidden_bias, input_, share, other_share):
     """How much likelier, but for Z, frames are with another share of the weights; `input_` is what all of them give."""
-    before, after = (jax.nn.softplus(hidden_bias + each * input_) for each in (share, other_share))
+    before, after = (_softplus(hidden_bias + each * input_) for each in (share, other_share))
     return jnp.sum(after - before, axis=1)
+
+
+def _softplus(values):
+    """`log(1 + e^x)`, of which a step of annealing takes most: `jax.nn.softplus` takes more than twice as long."""
+    return jnp.maximum(values, 0) + jnp.log1p(jnp.exp(-jnp.abs(values)))
 
 
 def _switch_on(log_odds, key: PRNGKeyArray, temperature):

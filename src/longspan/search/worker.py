@@ -13,6 +13,7 @@ import jax
 
 from longspan.data.kinds import Data
 from longspan.errors import InputError
+from longspan.evaluation import SplitEvaluator
 from longspan.search.claims import Claim, ClaimLost
 from longspan.search.conclusion import conclude
 from longspan.search.limits import Limits, TimeUp
@@ -23,6 +24,7 @@ from longspan.search.storage import patiently
 from longspan.search.study import Study
 from longspan.training.loop import Listener, train
 from longspan.training.runs import DataRecord, Run
+from longspan.training.setup import trained_model
 from longspan.training.timing import seconds_trained
 
 IDLE_SECONDS = 1.0
@@ -100,12 +102,12 @@ def run_slot(
             run.set_status("interrupted", str(stopped))
             reporter.report()
             if isinstance(stopped, Pruned):
-                return _outcome(run, "pruned", str(stopped))
-            return _outcome(run, "done", str(stopped), limits.trial_seconds)
+                return _outcome(run, data, "pruned", str(stopped))
+            return _outcome(run, data, "done", str(stopped), limits.trial_seconds)
     reporter.report()
     if trained.status == "interrupted":
         return None
-    return _outcome(run, trained.status, trained.reason)
+    return _outcome(run, data, trained.status, trained.reason)
 
 
 class _Reporter(Listener):
@@ -156,7 +158,7 @@ def _wait_for_lock(run: Run, interrupted: Callable[[], bool]) -> bool:
 
 
 def _outcome(
-    run: Run, status: Literal["done", "diverged", "pruned"], reason: str, time_limit: float | None = None
+    run: Run, data: Data, status: Literal["done", "diverged", "pruned"], reason: str, time_limit: float | None = None
 ) -> Outcome:
     metrics, seconds = run.metrics(), seconds_trained(run)
     if status != "done" or not metrics:  # what a diverged run reached before is nothing to choose it by
@@ -165,10 +167,16 @@ def _outcome(
     return Outcome(
         status,
         reason,
-        valid_log_likelihood=best["valid_log_likelihood"],
+        valid_log_likelihood=best["valid_log_likelihood"] if best["exact"] else _comparable_score(run, data),
         train_log_likelihood=best["train_log_likelihood"],
         best_epoch=best["epoch"],
         epochs=len(metrics),
         seconds=seconds,
         time_limit=time_limit,
     )
+
+
+def _comparable_score(run: Run, data: Data) -> float:
+    """Of the best weights, by all steps: the estimate of an epoch, by some of them, may be off by more than two runs
+    differ."""
+    return SplitEvaluator(data, "valid").reported_log_likelihood(trained_model(run), jax.random.key(0))[0]
