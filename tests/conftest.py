@@ -44,7 +44,7 @@ def quick_estimates(monkeypatch):
     from longspan.models import rbm
 
     monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
-    monkeypatch.setattr(evaluation, "ACCURACY_SAMPLES", 1)
+    monkeypatch.setattr(evaluation, "CHAINS", 2000)
     monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
     monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
     monkeypatch.setitem(rbm.EFFORTS, "comparable", {"temperatures": 100, "chains": 2})

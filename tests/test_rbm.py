@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import reference_outputs as reference
 
-from longspan import evaluation, recipes
+from longspan import recipes
 from longspan.data.music import MusicData
 from longspan.data.sequences import Chunks, arrange
 from longspan.evaluation import SplitEvaluator, corrected_mean
@@ -293,6 +293,23 @@ def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monk
     assert not model.output.exact
 
 
+@pytest.mark.usefixtures("quick_estimates")
+def test_accuracy_of_some_chains_agrees_with_that_of_independent_keys_on_all_frames():
+    """Some frames are easy and some impossible, so that it matters how often each is taken."""
+    likely = np.arange(88) < 30
+    frames = np.where(np.arange(70)[:, None] < 20, likely, ~likely).astype(np.uint8)
+    model = build_model()
+    bias = jnp.asarray(np.where(likely, 3.0, -3.0), jnp.float32)
+    model = eqx.tree_at(lambda model: model.output.weights, model, jnp.zeros_like(model.output.weights))
+    model = eqx.tree_at(lambda model: model.output.visible_bias, model, bias)
+    twin = SequenceModel(model.cell, Bernoulli(model.output.visible_weights, bias))
+    evaluator = SplitEvaluator(MusicData("half", {"valid": [frames]}, frames_per_beat=1), "valid")
+    some, all_frames = evaluator.scores(model), evaluator.scores(twin)
+    assert 0.2 < all_frames.accuracy < 0.4
+    assert some.accuracy == pytest.approx(all_frames.accuracy, abs=0.005)
+    assert some.accuracy_union == pytest.approx(all_frames.accuracy_union, abs=0.005)
+
+
 class TrainingSongs:
     """What pretraining asks of a source of chunks."""
 
@@ -347,10 +364,3 @@ def test_pretraining_fits_each_part_and_repeats_itself():
     np.testing.assert_array_equal(only_recurrent.cell.recurrent, model.cell.recurrent)
     np.testing.assert_array_equal(only_recurrent.output.weights, fresh.output.weights)
     assert np.abs(only_recurrent.cell.recurrent - fresh.cell.recurrent).max() > 1e-4
-
-
-def test_accuracy_takes_fewer_samples_a_frame_where_there_are_many_frames():
-    machine = Rbm.initial(HIDDEN, 3, jnp.zeros(6), 0.1, 1, key=jax.random.key(0))
-    independent = Bernoulli.initial(HIDDEN, jnp.zeros(6), 0.1, key=jax.random.key(0))
-    assert [evaluation._samples_a_frame(machine, frames) for frames in (0, 5_000, 20_000, 80_000)] == [10, 10, 3, 2]
-    assert evaluation._samples_a_frame(independent, 80_000) == 10

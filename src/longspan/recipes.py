@@ -162,7 +162,8 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "tempering": 10,
         "averaging": 4000,
         "learning_rate_schedule": "cosine",
-        "max_epochs": 30,
+        "max_epochs": 45,
+        "patience": 45,
     },
     ("rbm", "musedata", ""): SHORT_START,
     ("factored", "words", ""): {

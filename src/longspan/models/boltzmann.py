@@ -107,13 +107,14 @@ def sample(
 ) -> Frames:
     """Frames of each machine: from independent keys, through ever stronger weights, to plain Gibbs steps.
 
-    Raising the weights step by step keeps a chain from being caught in the first mode it meets.
+    Raising the weights step by step keeps a chain from being caught in the first mode it meets. They grow with the root
+    of the step, for where they are strong chains are slow.
     """
     key_start, key_steps = jax.random.split(key)
     start = _switch_on(biases.visible, key_start, temperature)
 
     def step(number, frames):
-        strength = jnp.minimum((number + 1) / annealed, 1)
+        strength = jnp.sqrt(jnp.minimum((number + 1) / annealed, 1))
         step_key = jax.random.fold_in(key_steps, number)
         return gibbs_step(strength * weights, biases, frames, key=step_key, temperature=temperature)
 
