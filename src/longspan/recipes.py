@@ -212,6 +212,7 @@ TUNED: dict[tuple[str, str], dict] = {
         "patience": 4,
     },
     ("hf", "piano-midi"): {"hidden_size": 300, "dropout": 0.5, "minimal_damping": 0.02},
+    ("sgd+cl", "musedata"): {"leaky_share": 0.25},
     # Four streams side by side make twice as many passes in the time, and stand a larger rate.
     ("sgd+c", "ptb-chars"): {
         "lanes": 4,
