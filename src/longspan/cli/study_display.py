@@ -1,5 +1,6 @@
 """What a person sees of a study: a live table of its slots, and the winner beside the paper's number."""
 
+import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -96,11 +97,14 @@ def _table(study: Study, slots: list[Slot]) -> Group:
 
 
 def _best(slot: Slot) -> float:
+    """What a finished slot is compared by, else the best so far."""
+    if slot.outcome and slot.outcome.valid_log_likelihood is not None:
+        return slot.outcome.valid_log_likelihood
     return max(slot.curve.values(), default=float("-inf"))
 
 
 def _score(slot: Slot) -> str:
-    return f"{_best(slot):.3f}" if slot.curve else ""
+    return f"{_best(slot):.3f}" if math.isfinite(_best(slot)) else ""
 
 
 def describe_settings(settings: dict) -> str:
