@@ -149,7 +149,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("rbm", "bach", ""): SMALL_MACHINE,
     ("rbm", "jsb", ""): SMALL_MACHINE,
     ("rbm", "piano-midi", ""): {
-        "dropout": 0.6,
+        "dropout": 0.5,
         "averaging": 2000,
         "learning_rate_schedule": "cosine",
         "max_epochs": 60,
