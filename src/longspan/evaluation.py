@@ -36,7 +36,7 @@ ACCURATE_STEPS = 800
 """Steps whose likelihood is estimated well, to correct the rough estimate of all."""
 GLANCE_STEPS = 400
 """Steps whose likelihood is estimated after every epoch, always the same ones by the same draws: what is compared is
-one model with another. On nottingham two epochs may differ by two nats either way on a single step."""
+one model with another. On nottingham the mean of so many is off that of all steps by 0.17 nats (standard deviation)."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):

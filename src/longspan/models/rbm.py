@@ -15,8 +15,9 @@ from longspan.models.outputs import Effort, EstimatedOutput
 
 ANNEALED_STEPS, PLAIN_STEPS = 4000, 25
 """Gibbs steps of a sample: with growing weights, then with all of them. On chorales, expected accuracy is 28 % after 25
-steps of the first kind, 32 % after 400 and no more than 32.5 % after 1000; on nottingham, where weights are strong,
-46 % after 400, 62 % after 2000, 66 % after 4000 and 69 % after 10,000."""
+steps of the first kind, 32 % after 400 and no more than 32.5 % after 1000, all while they still grew evenly; on
+nottingham, where weights are strong, 46 % after 400 of those, and 62 % after 2000, 66 % after 4000 and 69 % after
+10,000 that grow as they do now."""
 CRUDE = {"temperatures": 1000, "chains": 1}
 """Effort of `log_prob`, good for nothing but to be corrected: the log of a noisy Z is too small on average. A machine
 with strong weights, such as 13 epochs on nottingham make, looks 2.4 nats better than it is."""
