@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from catalog import tiny_config, tiny_music
 
+from longspan.cli.inspect import _bar as bar
+from longspan.cli.inspect import _show as show_flow
 from longspan.diagnostics import gradient_flow, longest_chunk
 from longspan.models.sequence import build
 from longspan.training.source import base_rates
@@ -64,3 +66,20 @@ def test_dead_rectifiers_are_counted(problem):
     model, chunk = problem
     cell = dataclasses.replace(model.cell, bias=jnp.array([-1e3] * 2 + [1.0] * 6), activation="rectifier")
     assert gradient_flow(eqx.tree_at(lambda m: m.cell, model, cell), chunk, lags=2).dead == pytest.approx(2 / 8)
+
+
+def test_gradients_that_underflow_are_shown_without_a_bar(problem, capsys):
+    model, chunk = problem
+    forgetful = eqx.tree_at(lambda model: model.cell.recurrent, model, jnp.zeros_like(model.cell.recurrent))
+    forgetful = eqx.tree_at(lambda model: model.cell.leak.value, forgetful, jnp.zeros_like(model.cell.leak.value))
+    flow = gradient_flow(forgetful, chunk, 5)
+    assert flow.profile[1] == 0
+    show_flow(flow)
+    lines = capsys.readouterr().out.splitlines()
+    assert "█" in lines[1]
+    assert lines[2].split() == ["1", "0"]
+
+
+def test_bars_are_logarithmic():
+    assert [len(bar(value, 2.0)) for value in (2.0, 2e-2, 2e-4, 1e-8, 0.0)] == [40, 30, 20, 0, 0]
+    assert bar(0.0, 0.0) == ""

@@ -17,6 +17,7 @@ from longspan.training.runs import Run
 
 SHOWN_LAGS = (0, 1, 2, 3, 5, 10, 20, 30, 50, 75, 100, 150, 200)
 BAR = 40
+DECADES = 8
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,7 @@ def _show(flow) -> None:
     largest = max(flow.profile)
     for lag in [lag for lag in SHOWN_LAGS if lag < len(flow.profile)]:
         value = flow.profile[lag]
-        decades = math.log10(value / largest) if value > 0 else -math.inf
-        bar = "█" * max(0, round(BAR * (1 + decades / 8)))
-        console.print(f"  {lag:>4}  {value:9.3g}  {bar}")
+        console.print(f"  {lag:>4}  {value:9.3g}  {_bar(value, largest)}")
     console.print(flow.verdict)
     console.print(f"Spectral radius of the mean one-step Jacobian: {flow.mean_jacobian_radius:.3f}")
     if flow.spectral_radius is not None:
@@ -70,3 +69,9 @@ def _show(flow) -> None:
         console.print(
             f"Units and steps with a flat slope: {flow.saturated:.1%}; units that never move: {flow.dead:.1%}"
         )
+
+
+def _bar(value: float, largest: float) -> str:
+    """On a logarithmic scale of `DECADES`; nothing for what is less, and for a gradient that underflowed to zero."""
+    share = value / largest if largest > 0 else 0.0
+    return "█" * round(BAR * (1 + math.log10(share) / DECADES)) if share > 10.0**-DECADES else ""
