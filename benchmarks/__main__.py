@@ -59,12 +59,12 @@ def run(name: str, threads: int, output: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from longspan.cli import machine
+    from longspan import runtime
 
     module = importlib.import_module(f"benchmarks.{name}")
     load = os.getloadavg()[0]
     figures = module.measure()
-    versions = {"torch": machine.version("torch"), **machine.describe(threads)}
+    versions = {"torch": runtime.version("torch"), **runtime.describe(threads)}
     document = {
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "load": load,

@@ -7,9 +7,7 @@ import numpy as np
 from longspan import data as data_room
 from longspan import recipes
 from longspan.evaluation import SplitEvaluator
-from longspan.training.runs import DataRecord
 from longspan.training.setup import initial_model
-from longspan.training.source import base_rates
 
 from . import ours
 from .contest import now
@@ -27,7 +25,7 @@ def epoch(name: str, recipe: str) -> dict:
     while done < chunks:
         done += turn()
     seconds = (now() - began) * chunks / done
-    model = initial_model(config, DataRecord.of(data), base_rates(data))
+    model = initial_model(config, data.record, data.base_rates())
     valid = SplitEvaluator(data, "valid")
     valid.log_likelihood(model)
     validations = []

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longspan import kernels
 from longspan.config import TrainConfig
 from longspan.models.outputs import bernoulli_loss
 from longspan.models.parameters import split_constants
 from longspan.models.sequence import build
-from longspan.optim.gauss_newton import linearise, objective, without_structure
-from longspan.training.second_order import loss, network
-from longspan.training.sequence_batch import Sequences
+from longspan.ops import backend
+from longspan.optim.curvature import linearise, objective, without_structure
+from longspan.training.objective import Objective
+from longspan.training.second_order import Sequences, loss, network
 
 from .contest import Turn, seconds_per_update
 
@@ -86,7 +86,8 @@ def measure() -> dict:
     params, constants = split_constants(model)
     batch = draw_sequences(model, constants)
     vector = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), params)
-    undropped, bare_loss = partial(network, 0.0), partial(loss, 0.0)
+    bare = Objective(scale=1.0, l1=0.0)
+    undropped, bare_loss = partial(network, bare), partial(loss, bare)
     plain = without_structure(undropped)
     gradient = jax.jit(jax.grad(partial(objective, plain, bare_loss)))
     naive_gradient = jax.jit(jax.grad(lambda params, batch: naive_loss(naive_network(params, batch), batch)))
@@ -105,7 +106,7 @@ def measure() -> dict:
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
     return {
         "shape": {"units": UNITS, "steps": STEPS, "sequences": SEQUENCES, "keys": KEYS},
-        "kernels": kernels.active(),
+        "kernels": backend.active(),
         "seconds": seconds,
         "product_over_gradient": seconds["product"] / seconds["gradient"],
         "damped_product_over_gradient": seconds["product with structural damping"] / seconds["gradient"],

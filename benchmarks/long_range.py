@@ -20,14 +20,13 @@ from tempfile import TemporaryDirectory
 
 import tyro
 
-from longspan import recipes
-from longspan.cli import machine
+from longspan import recipes, runtime
 from longspan.config import TrainConfig, as_dict
 from longspan.data.synthetic import WRONG_SHARE
 from longspan.data.tasks import TaskData
 from longspan.evaluation import SplitEvaluator
 from longspan.training.loop import train
-from longspan.training.runs import DataRecord, Run
+from longspan.training.runs import Run
 
 LEARNING_RATES = (0.1, 0.03)
 NO_END = {"patience": 1_000_000, "max_epochs": 1_000_000}
@@ -38,7 +37,7 @@ def attempt(config: TrainConfig, data: TaskData, seconds: float) -> dict:
     """Train until solved or for that much time of the processor, and judge the best weights on the test split."""
     began = time.process_time()
     with TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", config, DataRecord.of(data), {})
+        run = Run.create(Path(folder) / "run", config, data.record, {})
         outcome = train(run, data, interrupted=lambda: time.process_time() - began > seconds)
         epochs = run.metrics()
     spent = time.process_time() - began
@@ -95,7 +94,7 @@ def compare(
             "seeds_solved": solved,
             "runs": results,
             "settings": {name: as_dict(config) for name, config in settings.items()},
-            "machine": machine.describe(1),
+            "machine": runtime.describe(1),
         }
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(document, indent=1) + "\n")

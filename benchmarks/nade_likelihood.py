@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longspan.kernels import nade
 from longspan.models.outputs import bernoulli_loss
+from longspan.ops import nade
 
 from .contest import Turn, ratios, seconds_per_update
 from .ours import kernels

@@ -12,9 +12,9 @@ from longspan.data.music import MusicData
 from longspan.data.text import TextData
 from longspan.models.parameters import split_constants
 from longspan.training.objective import Context, Objective
-from longspan.training.runs import DataRecord
-from longspan.training.setup import first_carry, initial_model, make_optimizer
-from longspan.training.source import ChunkSource, base_rates
+from longspan.training.optimizers import make_optimizer
+from longspan.training.setup import first_carry, initial_model
+from longspan.training.source import ChunkSource
 
 from .contest import Turn
 
@@ -36,7 +36,7 @@ def training(config: TrainConfig, data: MusicData | TextData, which: str = "nati
     """One turn is one block of updates, from where the turn before it stopped, over and over through the split."""
     source = ChunkSource(config, data)
     chunks = source.epoch(0)
-    model = initial_model(config, DataRecord.of(data), base_rates(data))
+    model = initial_model(config, data.record, data.base_rates())
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
     objective = Objective.of(config, source.counted_steps)

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from longspan.optim.hessian_free import HessianFree, HessianFreeInfo
-from longspan.optim.hessian_free_settings import HessianFreeSettings
+from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings
 
 SIDE = 12
 LAYERS = (SIDE * SIDE, 64, 24, 6, 24, 64, SIDE * SIDE)

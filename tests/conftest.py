@@ -1,4 +1,4 @@
-"""One thread and the CPU for every test; data-dependent tests skip visibly where the data are not.
+"""One thread and the CPU for every test; shapes and dtypes are what the annotations say.
 
 Nearly all the time of the suite is XLA compiling tiny programs: it optimizes them little here, and what one process has
 compiled, the others (and the next run) read from a cache. Subprocesses inherit all of it.
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jaxtyping import config, install_import_hook
 
 QUICK_TO_COMPILE = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if version("jaxlib").startswith("0.10."):  # later ones know no other way, and end a process that names the flag
@@ -21,6 +22,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+if os.environ.get("LONGSPAN_CHECKED") == "1":  # not yet by default: some tests hand in what annotations refuse
+    install_import_hook("longspan", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 @pytest.fixture
@@ -28,13 +31,12 @@ def random():
     return np.random.default_rng(0)
 
 
-@pytest.fixture(scope="session")
-def benchmark_data() -> Path:
-    """The folder of the paper's data sets."""
-    folder = os.environ.get("LONGSPAN_DATA")
-    if not folder or not (Path(folder) / "JSB_Chorales.mat").exists():
-        pytest.skip("LONGSPAN_DATA does not name a folder with the benchmark files")
-    return Path(folder)
+@pytest.fixture
+def unchecked():
+    """Nobody checks annotations, as outside of tests: for mistakes that the package refuses by itself."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The examples run as they stand and come to what they promise."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,13 @@ def test_a_sentence_is_finished():
     continued = run("sample_text.py").strip().split("\n\n")
     assert len(continued) == 3
     assert all(text.startswith("the cat never finds the mouse\nmy neighbour ") for text in continued)
+
+
+def test_the_autoencoder_learns_better_than_with_momentum(capsys):
+    main = runpy.run_path(str(ROOT / "examples" / "hessian_free_autoencoder.py"))["main"]
+    errors = main(updates=5, count=60)
+    momentum = [error for name, error in errors.items() if name.startswith("momentum")]
+    assert errors["Hessian-free"] < min(momentum)
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 3 + len(momentum)
+    assert f"{errors['Hessian-free']:.3f}" in table[2]

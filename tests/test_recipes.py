@@ -1,13 +1,16 @@
 """Recipes: the paper's letters become settings, in every combination, and nothing else is taken for a recipe."""
 
+import dataclasses
 import itertools
+import json
 
 import pytest
 
-from longspan import paper, recipes
+from longspan import cli, recipes
 from longspan.cli.options import parse_train
 from longspan.config import check_output
 from longspan.errors import InputError
+from longspan.reproduction import tables
 
 COMBINATIONS = ["".join(letters) for count in range(5) for letters in itertools.combinations("clrm", count)]
 
@@ -22,7 +25,7 @@ def test_a_letter_changes_what_it_stands_for_and_nothing_else(letters):
     assert (config.momentum > 0) == ("m" in letters)
 
 
-@pytest.mark.parametrize(("table", "kind"), [(paper.TABLE1, "music"), (paper.TABLE2, "text")])
+@pytest.mark.parametrize(("table", "kind"), [(tables.TABLE1, "keys"), (tables.TABLE2, "symbols")])
 def test_every_cell_of_the_paper_is_a_recipe_for_its_data(table, kind):
     for recipe, data in table:
         config = recipes.settings(recipe, data)
@@ -68,3 +71,37 @@ def test_values_of_another_kind_are_refused(tmp_path, line):
     toml.write_text(line)
     with pytest.raises(InputError):
         parse_train(["--toml", str(toml)])
+
+
+@pytest.mark.parametrize("recipe", ["nade:sgd+crm", "sgd+clr", "hf", "nade:hf", "sgd+c", "rbm:sgd+c"])
+@pytest.mark.parametrize("data", ["jsb", "nottingham", "bach"])
+def test_every_setting_is_explained_by_the_last_layer_that_set_it(recipe, data):
+    config, explained = recipes.settings(recipe, data), recipes.explain(recipe, data)
+    assert {name: origin.value for name, origin in explained.items()} == dataclasses.asdict(config)
+    layers = recipes.layers(recipe, data)
+    for name, (value, origin) in explained.items():
+        setters = [layer for layer in layers if name in layer.values]
+        if setters:
+            assert (value, origin) == (setters[-1].values[name], setters[-1].origin)
+        else:
+            assert origin == "default"
+
+
+@pytest.mark.parametrize(("momentum", "divided"), [(0.9, 10), (0.5, 2), (0.0, 1), (0.95, 20)])
+def test_the_rate_follows_the_momentum(momentum, divided):
+    plain = recipes.settings("nade:sgd+cr", "jsb").learning_rate
+    assert recipes.settings("nade:sgd+crm", "jsb", momentum=momentum).learning_rate == pytest.approx(plain / divided)
+
+
+def test_the_command_line_says_what_set_what(tmp_path, capsys):
+    (tmp_path / "mine.toml").write_text("l1 = 0.001\n")
+    asked = ["train", "nade:sgd+crm", "--data", "jsb", "--toml", str(tmp_path / "mine.toml"), "--momentum", "0.5"]
+    assert cli.run([*asked, "--explain", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["l1"] == {"value": 0.001, "from": "TOML file"}
+    assert shown["momentum"] == {"value": 0.5, "from": "flag"}
+    assert shown["learning_rate"]["value"] == pytest.approx(1.5)
+    assert shown["seed"]["from"] == "default"
+    assert cli.run([*asked, "--explain"]) == 0
+    assert "clipping before nade on jsb" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()

@@ -1,12 +1,12 @@
-"""Every knob of a training run, as one frozen dataclass: its comments are the help of the command line.
+"""Every setting of a training run, as one frozen dataclass whose field docstrings are the command line's help.
 
-Holds no behaviour beyond checking values. Which values a recipe sets is in `recipes.py`.
+It checks values and does nothing else. `recipes.py` says which values a recipe sets.
 """
 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Literal, TypedDict, get_type_hints
 
 import msgspec
 import tyro
@@ -14,60 +14,64 @@ import tyro
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
-OutputName = Literal["bernoulli", "nade", "rbm", "softmax", "factored", "gaussian"]
+Predicted = Literal["keys", "symbols", "numbers"]
+"""What is predicted at a step: keys that are on or off, one symbol of a vocabulary, or numbers."""
 
-OUTPUTS_FOR = {
-    "music": ("bernoulli", "nade", "rbm"),
-    "text": ("softmax", "factored"),
-    "classes": ("softmax",),
+OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
+    "keys": ("bernoulli", "nade", "rbm"),
+    "symbols": ("softmax", "factored"),
     "numbers": ("gaussian",),
 }
-"""Outputs that predict each kind of data."""
+"""The package's outputs, keyed by what they predict; users may register others."""
+OUTPUT_NAMES = tuple(name for names in OUTPUTS_FOR.values() for name in names)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All that decides what a run computes; the same config, data and machine give the same bytes."""
+    """Everything that determines what a run computes: the same config, data and machine give the same bytes."""
 
     recipe: Annotated[str, tyro.conf.Suppress] = "sgd+c"
-    """The paper's letters this config started from: C clip, L leaky, R rectifier + L1, M momentum."""
+    """The recipe this config started from: C clipping, L leaky units, R rectifiers + L1, M momentum."""
     data: str = "bach"
-    """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz file or a text file."""
     span: int = 30
-    """Synthetic tasks: about how long the sequences are, over which something is to be remembered."""
+    """Synthetic tasks: approximate sequence length, over which something must be remembered."""
     seed: int = 0
-    """Seed of initial weights, song order and everything else that is random."""
+    """Seed of the initial weights, the song order and everything else that is random."""
 
     # Model
-    output: OutputName = "bernoulli"
+    cell: str = "leaky"
+    """Recurrent cell: leaky (the paper's) or one registered by a plugin."""
+    output: str = "bernoulli"
     """Distribution of the next frame (bernoulli, nade, rbm), symbol (softmax, factored) or number (gaussian)."""
     nade_size: int = 150
-    """nade: hidden units that tie the keys of a frame together."""
+    """nade: number of hidden units that model how the keys of a frame depend on each other."""
     rbm_size: int = 150
-    """rbm: hidden units that tie the keys of a frame together."""
+    """rbm: number of hidden units that model how the keys of a frame depend on each other."""
     cd_steps: int = 15
-    """rbm: Gibbs steps of contrastive divergence."""
+    """rbm: number of Gibbs steps in contrastive divergence."""
     tempering: int = 0
-    """rbm: levels of a tempered transition halfway through those steps, which takes chains to modes that Gibbs steps
-    do not reach; 0 for none."""
+    """rbm: levels of a tempered transition halfway through the Gibbs steps, which lets chains reach modes that Gibbs
+    steps alone do not; 0 disables it."""
     classes: int = 30
     """factored: number of word classes."""
     class_rule: Literal["frequency", "square-root"] = "frequency"
-    """factored: classes of equal total frequency, or of equal total square root of it, which are more even in size."""
+    """factored: give classes equal total word frequency, or equal total square root of it, which makes their sizes more
+    even."""
     hidden_size: int = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
-    """Non-linearity of the recurrent units."""
+    """Nonlinearity of the recurrent units."""
     leaky_share: float = 0.0
-    """Share of units that are leaky integrators, 0 to 1."""
+    """Fraction of units that are leaky integrators, 0 to 1."""
     leak_low: float = 0.02
-    """Lower end of the interval leak factors (the paper's alpha) are drawn from."""
+    """Lower end of the interval from which leak factors (the paper's alpha) are drawn."""
     leak_high: float = 0.2
     """Upper end of that interval."""
     input_scale: float = 0.1
     """Standard deviation of the initial input weights."""
     recurrent_init: Literal["orthogonal", "normal", "identity"] = "orthogonal"
-    """Shape of the initial recurrent matrix, before scaling."""
+    """Kind of initial recurrent matrix, before scaling."""
     recurrent_scale: float = 1.0
     """Spectral scale of the initial recurrent matrix (normal: expected spectral radius)."""
     output_scale: float = 0.1
@@ -75,80 +79,90 @@ class TrainConfig:
 
     # Objective
     loss: Literal["mean", "sum"] = "mean"
-    """Loss of a chunk: sum over its steps divided by the chunk length, or the plain sum."""
+    """Loss of a chunk: the sum over its steps divided by the chunk length, or the plain sum."""
     l1: float = 0.0
     """L1 penalty on the hidden outputs, scaled like the loss."""
     dropout: float = 0.0
-    """Share of the hidden outputs that the output layer does not see in training, drawn anew at every step of every
-    chunk; hf: once for all of an update."""
+    """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
+    hf: drawn once per update."""
 
     # Optimization
     learning_rate: float = 0.1
     """Initial step size."""
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"] = "plateau"
-    """plateau: halve when validation stalls, best weights restored; rnnlm: Mikolov's, halve every epoch once one gains
-    under 0.3 %; inverse: 1/(1+t/tau); cosine: lower from epoch to epoch, to nothing at max_epochs, along half a
-    cosine."""
+    """plateau: halve and restore the best weights when validation stalls; rnnlm: Mikolov's, halve after every epoch
+    once one gains less than 0.3 %; inverse: 1/(1+t/tau); cosine: half a cosine over epochs, down to zero at
+    max_epochs."""
     plateau_epochs: int = 2
-    """plateau: evaluations without gain before the rate is halved."""
+    """plateau: evaluations without improvement before the rate is halved."""
     decay_steps: float = 10_000
     """inverse: tau, in updates."""
     momentum: float = 0.0
-    """Nesterov momentum, 0 to below 1; the ceiling if the schedule is a ramp."""
+    """Nesterov momentum, from 0 to below 1; the upper limit if the schedule is a ramp."""
     momentum_schedule: Literal["constant", "ramp"] = "constant"
     """ramp: Sutskever's min(1 - 2^(-1-log2(t/250+1)), momentum)."""
     clip: float | Literal["auto", "none"] = 15.0
-    """Largest gradient norm; auto: the average norm over one pass; none: no clipping."""
+    """Largest gradient norm; auto: the average norm over one pass of the data; none: no clipping."""
     averaging: float = 0.0
-    """Judge and keep the mean of the weights over about the last so many updates, at most a quarter of all; 0: keep
-    those after the last one."""
+    """Validate and keep the mean of the weights over about this many recent updates, but at most a quarter of all
+    updates so far; 0: use the current weights."""
 
     # Hessian-free optimization
-    optimizer: Literal["sgd", "hf"] = "sgd"
-    """sgd: stochastic gradient descent, one update a chunk; hf: Hessian-free, one update a block of chunks."""
+    optimizer: str = "sgd"
+    """sgd: clipped descent with Nesterov momentum, one update per chunk; hf: Hessian-free, one update per block of
+    chunks; adam, adamw: as in Optax, with `momentum` as b1; rmsprop: as in Optax, with this momentum."""
     initial_damping: float = 0.5
-    """hf: first lambda, how much a large step is distrusted; it adapts."""
+    """hf: initial lambda, the penalty on large steps; it adapts."""
     minimal_damping: float = 1e-8
-    """hf: lambda never falls below this; a larger one keeps steps short where few data would be learnt by heart."""
+    """hf: lower limit of lambda; a larger one keeps steps short where a small data set would be overfitted."""
     structural_damping: float = 1.0
-    """hf: mu, how much changes of the hidden units are distrusted, relative to lambda; 0 for not at all."""
+    """hf: mu, the penalty on changes of the hidden units, relative to lambda; 0 disables it."""
     cg_iterations: int = 250
-    """hf: conjugate gradient iterations per update at most."""
+    """hf: maximum number of conjugate-gradient iterations per update."""
     curvature_sequences: int = 128
-    """hf: sequences (lanes of chunks) of the block that give the curvature, drawn anew for every update."""
+    """hf: number of the block's sequences (lanes of chunks) that give the curvature, redrawn for every update."""
     slice_size: int = 32
-    """hf: sequences computed at a time, which bounds the memory."""
+    """hf: number of sequences computed at a time; bounds the memory."""
 
     # Pretraining
     pretrain_frames: int = 0
-    """nade, rbm: passes over shuffled frames that fit the output alone before training."""
+    """nade, rbm: passes over shuffled frames that fit the output layer alone before training."""
     pretrain_recurrent: int = 0
-    """nade, rbm: passes with independent keys as output that fit the recurrent network before training."""
+    """nade, rbm: passes that fit the recurrent network with independent keys as its output before training."""
     pretrain_rate: float = 0.05
-    """nade, rbm: step size of those passes, which independent keys want smaller than an RBM does."""
+    """nade, rbm: step size of the pretrain_recurrent passes; independent keys need a smaller one than an RBM does."""
 
     # Sequences and budget
     chunk_length: int = 100
-    """Steps a gradient spans; the hidden state is carried between chunks of one song."""
+    """Steps that a gradient spans; the hidden state is carried between the chunks of a song."""
     lanes: int = 1
     """Songs (or text streams) trained in parallel; 1 is the paper's regime."""
     max_epochs: int = 200
-    """Passes over the training data at most."""
+    """Maximum number of passes over the training data."""
+    max_updates: int = 0
+    """Maximum number of updates, which may cut the last pass short; 0 means no limit."""
     patience: int = 12
     """Stop after this many evaluations without a better validation score."""
     block: int = 64
-    """Chunks given to the optimizer at a time. sgd: larger is faster, smaller answers Ctrl-C sooner; hf: what the
-    gradient of one update is taken over."""
+    """Chunks given to the optimizer at a time. sgd: larger is faster, smaller responds to Ctrl-C sooner; hf: the chunks
+    that one update's gradient covers."""
 
     # Machine
     threads: int = 1
-    """Threads of the computation, recorded because the last bits of a result depend on it."""
+    """Number of compute threads, recorded because the last bits of a result depend on it."""
 
     def __post_init__(self) -> None:
+        for name, value in as_dict(self).items():
+            if hasattr(value, "item"):  # a NumPy scalar
+                object.__setattr__(self, name, value.item())
+        check_types(as_dict(self))
         for rule in RULES:
             rule.check(self)
         if self.leak_low > self.leak_high:
-            raise InputError(f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}")
+            raise InputError(
+                f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}",
+                fields=["leak_low", "leak_high"],
+            )
         if self.optimizer == "hf" and self.output == "rbm":
             raise InputError(
                 "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
@@ -173,8 +187,7 @@ class Rule:
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
         if not (above and below and math.isfinite(value)):
-            flag = "--" + self.field.replace("_", "-")
-            raise InputError(f"{flag} must be {self}: got {value}")
+            raise InputError(f"{self.field} must be {self}: got {value}", fields=[self.field])
 
     def __str__(self) -> str:
         if self.high == math.inf:
@@ -218,18 +231,20 @@ RULES = (
     Rule("chunk_length", 1, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 1),
+    Rule("max_updates", 0),
     Rule("patience", 1),
     Rule("block", 1, 65536),
     Rule("threads", 1, 1024),
 )
 
 
-def check_output(config: TrainConfig, kind: str) -> None:
-    """Refuse an output that cannot predict this kind of data."""
-    if config.output not in OUTPUTS_FOR[kind]:
+def check_output(config: TrainConfig, predicted: Predicted) -> None:
+    """Refuse a built-in output that cannot predict what a data set asks for."""
+    if config.output in OUTPUT_NAMES and config.output not in OUTPUTS_FOR[predicted]:
         raise InputError(
-            f"--output {config.output} does not predict {kind} such as {config.data!r}: "
-            f"expected {' or '.join(OUTPUTS_FOR[kind])}"
+            f"output {config.output} does not predict {predicted}, which {config.data!r} asks for: "
+            f"expected {' or '.join(OUTPUTS_FOR[predicted])}",
+            fields=["output"],
         )
 
 
@@ -243,7 +258,7 @@ def as_dict(config: TrainConfig) -> dict:
 
 
 def from_dict(values: dict) -> TrainConfig:
-    """The config of `as_dict`; unknown names are refused rather than ignored."""
+    """Inverse of `as_dict`; unknown names are refused rather than ignored."""
     unknown = sorted(set(values) - FIELDS)
     if unknown:
         raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(FIELDS))}")
@@ -252,9 +267,60 @@ def from_dict(values: dict) -> TrainConfig:
 
 
 def check_types(values: dict) -> None:
-    """Refuse settings read from a file whose values are of another kind, such as text for a number."""
+    """Refuse values of the wrong type, such as text for a number."""
     for name, value in values.items():
         try:
             msgspec.convert(value, TYPES[name])
         except msgspec.ValidationError as error:
             raise InputError(f"{name} cannot be {value!r}: {error}") from error
+
+
+class Settings(TypedDict, total=False):
+    """Any field of `TrainConfig` except those that are separate arguments of `train`: recipe, data, optimizer."""
+
+    span: int
+    seed: int
+    cell: str
+    output: str
+    nade_size: int
+    rbm_size: int
+    cd_steps: int
+    tempering: int
+    classes: int
+    class_rule: Literal["frequency", "square-root"]
+    hidden_size: int
+    activation: Activation
+    leaky_share: float
+    leak_low: float
+    leak_high: float
+    input_scale: float
+    recurrent_init: Literal["orthogonal", "normal", "identity"]
+    recurrent_scale: float
+    output_scale: float
+    loss: Literal["mean", "sum"]
+    l1: float
+    dropout: float
+    learning_rate: float
+    learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"]
+    plateau_epochs: int
+    decay_steps: float
+    momentum: float
+    momentum_schedule: Literal["constant", "ramp"]
+    clip: float | Literal["auto", "none"]
+    averaging: float
+    initial_damping: float
+    minimal_damping: float
+    structural_damping: float
+    cg_iterations: int
+    curvature_sequences: int
+    slice_size: int
+    pretrain_frames: int
+    pretrain_recurrent: int
+    pretrain_rate: float
+    chunk_length: int
+    lanes: int
+    max_epochs: int
+    max_updates: int
+    patience: int
+    block: int
+    threads: int

@@ -1,4 +1,4 @@
-"""How gradients travel through time in a trained model (section 2 of the paper): do they vanish, do they explode?
+"""How gradients travel through time in a trained model (section 2 of the paper): whether they vanish or explode.
 
 The gradient that the loss of step t sends to the state k steps earlier is `(dh_t/dh_{t-k})' dC_t/dh_t`, a product of k
 Jacobians. Its mean length over a song, lag by lag, is the profile computed here, for any cell and any output.
@@ -9,33 +9,31 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
 
-from longspan.data.kinds import Data
-from longspan.data.music import MusicData
-from longspan.data.sequences import Chunks, arrange
-from longspan.data.tasks import TaskData
+from longspan.data.dataset import Chunks, Dataset
 from longspan.models.cells import LeakyCell
 from longspan.models.sequence import SequenceModel
+from longspan.ops.recurrence import ACTIVATIONS
 
 SPANS = 4
-"""A song is looked at over this many times the largest lag."""
+"""Length of the examined excerpt, as a multiple of the largest lag."""
 SATURATED = 0.1
-"""A unit counts as saturated at a step where its slope is below this share of the steepest."""
-STEEPEST = {"tanh": 1.0, "sigmoid": 0.25, "rectifier": 1.0}
+"""A unit counts as saturated at a step where its slope is below this fraction of the steepest slope."""
 
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """What a look inside finds.
+    """Gradient statistics of a model on one sequence.
 
     Attributes:
         profile: mean norm of the gradient that a step's loss sends k steps back, for k = 0, 1, ...
-        half_life: lag at which it has fallen to half of what it is at lag 0; None if it never does within the lags.
+        half_life: lag at which the profile has fallen to half its value at lag 0; None if it does not within the lags.
         spectral_radius: largest absolute eigenvalue of the recurrent matrix.
-        mean_jacobian_radius: that of the mean one-step Jacobian, which is what actually multiplies gradients.
-        saturated: share of units and steps whose slope is nearly flat; for rectifiers, those switched off.
-        dead: share of units that never had a slope in the whole song.
+        mean_jacobian_radius: the same for the mean one-step Jacobian, which is what actually multiplies gradients.
+        saturated: fraction of units and steps with a nearly flat slope; for rectifiers, those switched off.
+        dead: fraction of units whose slope is zero throughout the sequence.
     """
 
     profile: list[float]
@@ -47,7 +45,7 @@ class GradientFlow:
 
     @property
     def verdict(self) -> str:
-        """The profile in a sentence."""
+        """Describe the profile in one sentence."""
         start, end = self.profile[0], self.profile[-1]
         lag = len(self.profile) - 1
         if end > start:
@@ -68,72 +66,84 @@ def gradient_flow(model: SequenceModel, chunk: Chunks, lags: int) -> GradientFlo
         lags: how many steps back to look.
     """
     length = int(chunk.lengths)
-    states, hidden = _walk(model, chunk.inputs[:length, 0])
-    sent = _loss_gradients(model, states, hidden, chunk, length)
-    jacobians = jax.vmap(jax.jacobian(model.cell.step))(
-        jax.tree.map(lambda leaf: leaf[:-1], states), jnp.asarray(chunk.inputs[:length, 0])
-    )
-    profile = _profile(sent, jacobians, min(lags, length - 1))
+    cell = _FlatCell(model)
+    states = _walk(cell, chunk.inputs[:length, 0])
+    jacobians = jax.vmap(jax.jacobian(cell.step))(states[:-1], jnp.asarray(chunk.inputs[:length, 0]))
+    sent = _loss_gradients(cell, states, chunk, length)
+    profile = _profile(sent, jacobians, np.asarray(chunk.mask)[:length, 0], min(lags, length - 1))
     halved = [lag for lag, value in enumerate(profile) if value <= profile[0] / 2]
     saturated, dead = _flatness(model, states, chunk, length)
-    recurrent = getattr(model.cell, "recurrent", None)
     return GradientFlow(
         profile=profile,
         half_life=halved[0] if halved else None,
-        spectral_radius=None if recurrent is None else _radius(recurrent),
+        spectral_radius=_radius(model.cell.recurrent) if isinstance(model.cell, LeakyCell) else None,
         mean_jacobian_radius=_radius(jnp.mean(jacobians, axis=0)),
         saturated=saturated,
         dead=dead,
     )
 
 
-def longest_chunk(data: Data, split: str, lags: int) -> Chunks:
-    """The longest song of a split, or the beginning of its text, as one chunk that shows each lag many times.
-
-    Of a synthetic task it is a single sequence, however short.
-    """
-    steps = SPANS * (lags + 1)
-    if isinstance(data, TaskData):
-        chunks = data.judged_chunks(split, lanes=1)
-    elif isinstance(data, MusicData):
-        chunks = arrange([max(data.splits[split], key=len)[:steps]], steps)
-    else:
-        chunks = arrange(data.splits[split][:steps], steps, end_token=data.end_token)
-    return Chunks(*(leaf[0] for leaf in chunks))
+def longest_chunk(data: Dataset, split: str, lags: int) -> Chunks:
+    """A long sequence of a split as one chunk, long enough to contain each lag many times."""
+    return data.excerpt(split, SPANS * (lags + 1))
 
 
-def _walk(model: SequenceModel, inputs):
-    """All states of one sequence, the first one included, and the hidden vectors after each step."""
+class _FlatCell:
+    """A cell whose state, whatever its tree structure, is flattened to one vector."""
+
+    def __init__(self, model: SequenceModel):
+        self.model = model
+        self.first, self.unravel = ravel_pytree(model.cell.initial_state())
+
+    def step(self, state: Float[Array, " state"], inputs) -> Float[Array, " state"]:
+        return ravel_pytree(self.model.cell.step(self.unravel(state), inputs))[0]
+
+    def hidden(self, state: Float[Array, " state"]) -> Float[Array, " hidden"]:
+        return self.model.cell.output(self.unravel(state))
+
+
+def _walk(cell: _FlatCell, inputs) -> Float[Array, "time state"]:
+    """All states of one sequence, including the initial one."""
 
     def step(state, now):
-        state = model.cell.step(state, now)
-        return state, (state, model.cell.output(state))
+        state = cell.step(state, now)
+        return state, state
 
-    first = model.cell.initial_state()
-    _, (states, hidden) = jax.lax.scan(step, first, jnp.asarray(inputs))
-    return jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), first, states), hidden
+    _, states = jax.lax.scan(step, cell.first, jnp.asarray(inputs))
+    return jnp.concatenate([cell.first[None], states])
 
 
-def _loss_gradients(model: SequenceModel, states, hidden, chunk: Chunks, length: int) -> Float[Array, "time state"]:
-    """What each step's own loss says to the state after that step."""
-    targets = jnp.asarray(chunk.targets[:length])
+def _loss_gradients(cell: _FlatCell, states, chunk: Chunks, length: int) -> Float[Array, "time state"]:
+    """The gradient of each step's own loss in the state after that step; zero where nothing is predicted."""
+    targets, mask = jnp.asarray(chunk.targets[:length]), jnp.asarray(chunk.mask[:length])
 
     def total(states):
-        hidden = jax.vmap(model.cell.output)(states)[:, None]
-        return jnp.sum(model.output.loss(hidden, targets, jnp.asarray(length), key=jax.random.key(0)))
+        hidden = jax.vmap(cell.hidden)(states)[:, None]
+        losses = cell.model.output.loss(hidden, targets, jnp.asarray(length), key=jax.random.key(0))
+        return jnp.sum(jnp.where(mask, losses, 0))
 
-    return jax.grad(total)(jax.tree.map(lambda leaf: leaf[1:], states))
+    return jax.grad(total)(states[1:])
 
 
-def _profile(sent: Float[Array, "time state"], jacobians: Float[Array, "time state state"], lags: int) -> list[float]:
-    """Mean norms at lags 0 to `lags`, each over the steps that have that many before them."""
-    norms = [float(jnp.mean(jnp.linalg.norm(sent, axis=-1)))]
-    pulled = sent
+def _profile(
+    sent: Float[Array, "time state"],
+    jacobians: Float[Array, "time state state"],
+    asked: Bool[np.ndarray, " time"],
+    lags: int,
+) -> list[float]:
+    """Mean norms at lags 0 to `lags`, each over the predicting steps that have at least that many steps before them."""
+    norms, pulled = [_mean_norm(sent, asked)], sent
     for lag in range(1, lags + 1):
         # The gradient of step t, now at lag - 1, goes through the Jacobian of step t - lag + 1.
         pulled = jnp.einsum("ti,tij->tj", pulled[1:], jacobians[1 : len(sent) - lag + 1])
-        norms.append(float(jnp.mean(jnp.linalg.norm(pulled, axis=-1))))
+        if not asked[lag:].any():
+            break
+        norms.append(_mean_norm(pulled, asked[lag:]))
     return norms
+
+
+def _mean_norm(gradients: Float[Array, "time state"], asked: Bool[np.ndarray, " time"]) -> float:
+    return float(np.linalg.norm(np.asarray(gradients)[asked], axis=-1).mean())
 
 
 def _flatness(model: SequenceModel, states, chunk: Chunks, length: int) -> tuple[float | None, float | None]:
@@ -142,7 +152,8 @@ def _flatness(model: SequenceModel, states, chunk: Chunks, length: int) -> tuple
     cell = model.cell
     drive = cell.drive(jnp.asarray(chunk.inputs[:length, 0]))
     pre_activation = states[:-1] @ cell.recurrent + drive
-    slope = np.asarray(jax.vmap(jax.vmap(jax.grad(cell.activate)))(pre_activation)) / STEEPEST[cell.activation]
+    function = ACTIVATIONS[cell.activation]
+    slope = np.asarray(function.slope(pre_activation, function.value(pre_activation))) / function.steepest
     return float(np.mean(slope < SATURATED)), float(np.mean(slope.max(axis=0) == 0))
 
 

@@ -1,5 +1,34 @@
-"""Errors that a user can cause and can fix; the command line prints them as one line, without a traceback."""
+"""Errors that a user can cause and fix; the command line prints them as one line, without a traceback."""
+
+from collections.abc import Sequence
 
 
 class InputError(Exception):
-    """Bad input: the message says in one line what was expected, what came and what to do."""
+    """Bad input: the message says in one line what was expected, what was given and what to do.
+
+    Messages may quote file names and contents, so characters that could move a terminal's cursor or start a second line
+    are escaped.
+
+    Args:
+        message: refers to settings and arguments by their Python names, such as `hidden_size`.
+        fields: those names, so that a user interface can replace them by what its user typed.
+    """
+
+    def __init__(self, message: str, *, fields: Sequence[str] = ()):
+        super().__init__(printable(message))
+        self.fields = tuple(fields)
+
+
+class Diverged(Exception):
+    """Training produced non-finite numbers; the message says where, and what to try."""
+
+
+def printable(text: str) -> str:
+    r"""Untrusted text made safe to show: control characters, bytes that are not UTF-8 and the like are escaped.
+
+    >>> print(printable("\x1b[31mred\nfile é"))
+    \x1b[31mred\nfile é
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -1,8 +1,8 @@
-"""How well a model predicts a split, exactly as the paper's tables count it.
+"""Scores of a model on a split, computed exactly as in the paper's tables.
 
-Log-likelihood is in nats, summed over keys and pooled over all frames of the split, each song's first frame
-included. Expected accuracy compares a *sampled* frame with the true one, given the true history. A likelihood that can
-only be estimated comes with its standard error.
+Log-likelihood is in nats, summed over keys and averaged over all frames of the split, including the first frame of each
+song. Expected accuracy compares a *sampled* frame with the true one, given the true history. A likelihood that can only
+be estimated is reported with its standard error.
 """
 
 import math
@@ -15,32 +15,29 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from longspan.data.kinds import Data
-from longspan.data.music import MusicData
-from longspan.data.sequences import Chunks, arrange
+from longspan.data.dataset import Chunks, Dataset
+from longspan.data.names import SPLITS
 from longspan.data.synthetic import SQUARED_ERROR
-from longspan.data.tasks import TaskData
+from longspan.errors import InputError
 from longspan.models.outputs import Effort, EstimatedOutput
 from longspan.models.sequence import SequenceModel
 
-LANES = 16
-"""Songs evaluated side by side; the score does not depend on it beyond rounding."""
 CHUNK_LENGTH = 200
-TASK_LANES = 100
 ACCURACY_SAMPLES = 10
 """Frames sampled for every true frame when accuracy is estimated."""
 CHAINS, CHAINS_AT_A_TIME = 10_000, 500
-"""Where a sample is the end of a long Markov chain, so many frames of a split will do, for a standard error of half a
-percent at most; and how many chains run together, few enough for a cache."""
+"""Frames sampled when each sample needs a long Markov chain (standard error at most 0.5 %), and chains per batch,
+chosen to fit the cache."""
 ACCURATE_STEPS = 800
-"""Steps whose likelihood is estimated well, to correct the rough estimate of all."""
+"""Steps whose likelihood is estimated accurately, to correct the rough estimate over all steps."""
 GLANCE_STEPS = 400
-"""Steps whose likelihood is estimated after every epoch, always the same ones by the same draws: what is compared is
-one model with another. On nottingham the mean of so many is off that of all steps by 0.17 nats (standard deviation)."""
+"""Steps whose likelihood is estimated after every epoch: always the same steps and the same draws, because models are
+compared with each other. On nottingham the mean over 400 steps differs from that over all steps by 0.17 nats (standard
+deviation)."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The figures of one split; those that do not apply to its kind of data are None."""
+    """The scores on one split; those that do not apply to its kind of data are None."""
 
     log_likelihood: float
     log_likelihood_error: float | None = None
@@ -50,6 +47,9 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     perplexity: float | None = None
     bits_per_character: float | None = None
     error_rate: float | None = None
+    """Fraction of sequences with any wrong answer."""
+    step_error_rate: float | None = None
+    """Fraction of wrong answers."""
     squared_error: float | None = None
 
 
@@ -57,21 +57,22 @@ class SplitEvaluator:
     """Scores models on one split, arranged and compiled once.
 
     Args:
-        data: a data set as `longspan.data.load` gives it.
+        data: a data set, such as `longspan.data.load` returns.
         split: `train`, `valid` or `test`.
     """
 
-    def __init__(self, data: Data, split: str):
+    def __init__(self, data: Dataset, split: str):
+        check_split(split)
         self.data = data
-        self.lanes = _lanes(data, split)
-        self.chunks = arrange_split(data, split, CHUNK_LENGTH, self.lanes)
+        self.lanes = data.evaluation_lanes(split)
+        self.chunks = data.chunks(split, CHUNK_LENGTH, self.lanes)
         self.steps = int(self.chunks.mask.sum())
 
     def log_likelihood(self, model: SequenceModel) -> float:
-        """Mean log-likelihood of a step in nats; if it is not exact, an estimate for some steps.
+        """Mean log-likelihood per step in nats; if it is not exact, an estimate over a subset of the steps.
 
-        Such an estimate tells one epoch's weights from another's. What it says of some steps is not what all of them
-        would say, so runs are compared by `reported_log_likelihood`.
+        Such an estimate serves to compare the epochs of one run. The subset's mean differs from that over all steps, so
+        runs are compared by `reported_log_likelihood`.
         """
         if isinstance(model.output, EstimatedOutput):
             return self._glance(model, jax.random.key(0))
@@ -84,23 +85,23 @@ class SplitEvaluator:
         return self.log_likelihood(model), None
 
     def errors(self, model: SequenceModel) -> dict[str, float]:
-        """What a synthetic task is judged by: `error_rate`, and `squared_error` of numbers; nothing for other data."""
-        if not isinstance(self.data, TaskData):
-            return {}
-        figures = _class_errors if self.data.kind == "classes" else _number_errors
-        return self._means(figures, model, jax.random.key(0))
+        """The errors that apply to these data, such as `error_rate` or `squared_error`; none for music and text."""
+        figures = [ERRORS[name] for name in self.data.metrics if name in ERRORS]
+        found = [self._means(figure, model, jax.random.key(0)) for figure in dict.fromkeys(figures)]
+        return {name: value for each in found for name, value in each.items() if name in self.data.metrics}
 
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
-        """Every figure that applies to this kind of data."""
+        """Every score that applies to this kind of data."""
         key_likelihood, key_accuracy = jax.random.split(jax.random.key(seed))
         log_likelihood, error = self.reported_log_likelihood(model, key_likelihood)
-        if isinstance(self.data, MusicData):
-            return Scores(log_likelihood, error, **self._accuracy(model, key_accuracy))
-        if isinstance(self.data, TaskData):
-            return Scores(log_likelihood, error, **self.errors(model))
-        if self.data.unit == "word":
-            return Scores(log_likelihood, error, perplexity=math.exp(-log_likelihood))
-        return Scores(log_likelihood, error, bits_per_character=-log_likelihood / math.log(2))
+        others: dict[str, float] = self.errors(model)
+        if "accuracy" in self.data.metrics:
+            others |= self._accuracy(model, key_accuracy)
+        if "perplexity" in self.data.metrics:
+            others["perplexity"] = math.exp(-log_likelihood)
+        if "bits_per_character" in self.data.metrics:
+            others["bits_per_character"] = -log_likelihood / math.log(2)
+        return Scores(log_likelihood, error, **others)
 
     def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
         walked = _walk(figures, self.lanes, model, self.chunks, key)
@@ -112,7 +113,7 @@ class SplitEvaluator:
         key_choice, key_chains = jax.random.split(key)
         hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         targets = self._counted(self.chunks.targets)
-        # Every step as often as any other, but for one time more or less.
+        # Steps are used equally often, up to a difference of one.
         order = np.resize(np.asarray(jax.random.permutation(key_choice, self.steps)), CHAINS)
         parts = [
             _chain_accuracies(model.output, hidden[chosen], targets[chosen], jax.random.fold_in(key_chains, number))
@@ -129,7 +130,7 @@ class SplitEvaluator:
         return float(comparable.astype(np.float64).mean())
 
     def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
-        """Mean log-likelihood and its standard error, by a rough pass over all steps and an accurate one over some."""
+        """Mean log-likelihood and its standard error: a rough pass over all steps, corrected by an accurate subset."""
         key_rough, key_choice, key_accurate = jax.random.split(key, 3)
         walked = _walk(_log_probs_and_hidden, self.lanes, model, self.chunks, key_rough)
         rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
@@ -146,39 +147,29 @@ class SplitEvaluator:
 
 
 def corrected_mean(rough: Float[np.ndarray, " step"], corrections: Float[np.ndarray, " chosen"]) -> tuple[float, float]:
-    """Mean of rough values, corrected by what some of them, chosen at random, are off; and its standard error.
+    """Mean of rough values, corrected by the mean error of a random subset; and its standard error.
 
-    The rough values need not be right, only wrong by much the same everywhere: the error is that of the mean
-    correction, whatever the spread of the values themselves.
+    The rough values may be wrong as long as they are off by a similar amount everywhere: the standard error is that of
+    the mean correction, whatever the spread of the values themselves.
     """
     corrections = np.asarray(corrections, np.float64)
     error = corrections.std(ddof=1) / math.sqrt(len(corrections)) if len(corrections) > 1 else math.inf
     return float(np.asarray(rough, np.float64).mean() + corrections.mean()), float(error)
 
 
-def _lanes(data: Data, split: str) -> int:
-    if isinstance(data, TaskData):
-        return TASK_LANES
-    # A text is one stream whose state is carried from end to end, so it cannot be cut into lanes.
-    return min(LANES, len(data.splits[split])) if isinstance(data, MusicData) else 1
-
-
-def arrange_split(data: Data, split: str, chunk_length: int, lanes: int) -> Chunks:
-    """A split in its own order, as chunks; of a task, the fixed set it is judged by."""
-    if isinstance(data, TaskData):
-        return data.judged_chunks(split, lanes)
-    if isinstance(data, MusicData):
-        return arrange(data.splits[split], chunk_length, lanes)
-    return arrange(data.splits[split], chunk_length, lanes, end_token=data.end_token)
+def check_split(split: str) -> None:
+    """Refuse an unknown split."""
+    if split not in SPLITS:
+        raise InputError(f"unknown split {split!r}: expected {', '.join(SPLITS)}")
 
 
 def frame_accuracies(
     true: Shaped[Array, "... key"], predicted: Shaped[Array, "... key"]
 ) -> dict[str, Float[Array, "..."]]:
-    """How far predicted frames agree with the true ones; silence predicted as silence counts as 1.
+    """Agreement of predicted frames with the true ones; silence predicted as silence counts as 1.
 
-    `accuracy` is the paper's: hits over the larger of the numbers of true and predicted notes. `accuracy_union` is
-    the usual TP / (TP + FP + FN).
+    `accuracy` is the paper's: hits divided by the larger of the numbers of true and predicted notes. `accuracy_union`
+    is the usual TP / (TP + FP + FN).
     """
     count_true = jnp.sum(true, axis=-1, dtype=jnp.float32)
     count_predicted = jnp.sum(predicted, axis=-1, dtype=jnp.float32)
@@ -204,20 +195,31 @@ def _log_probs_and_hidden(model, hidden, chunk, key):
     return {**_log_probs(model, hidden, chunk, key), "hidden": hidden}
 
 
-def _class_errors(model, hidden, chunk, key):
-    missed = model.output.sample(hidden, key=key, temperature=0) != chunk.targets
-    return {"error_rate": _any_counted(missed, chunk.mask)}
-
-
-def _number_errors(model, hidden, chunk, key):
+def _errors(model, hidden, chunk, key):
+    """Whether the likeliest answer is wrong, by step and by whole sequence; for numbers, also the squared error."""
     answers = model.output.sample(hidden, key=key, temperature=0)
-    squares = jnp.sum(jnp.square(answers - chunk.targets), axis=-1)
-    return {"error_rate": _any_counted(squares > SQUARED_ERROR, chunk.mask), "squared_error": squares}
+    if jnp.issubdtype(chunk.targets.dtype, jnp.integer):
+        missed, squares = answers != chunk.targets, {}
+    else:
+        off = jnp.sum(jnp.square(answers - chunk.targets), axis=-1)
+        missed, squares = off > SQUARED_ERROR, {"squared_error": off}
+    return {
+        "error_rate": _any_counted(missed, chunk.mask),
+        "step_error_rate": missed.astype(jnp.float32),
+        **squares,
+    }
 
 
 def _any_counted(missed, mask):
-    """One at all steps of a sequence that is wrong anywhere; each has as many that count, so their mean is a share."""
+    """One at every step of a sequence that is wrong anywhere.
+
+    All sequences have the same number of counted steps, so the mean is the fraction of wrong sequences.
+    """
     return jnp.broadcast_to(jnp.any(missed & mask, axis=0), mask.shape).astype(jnp.float32)
+
+
+ERRORS: dict[str, Callable] = dict.fromkeys(("error_rate", "step_error_rate", "squared_error"), _errors)
+"""The function that computes each error, by name."""
 
 
 @cache
@@ -236,7 +238,7 @@ def _accuracies(samples: int) -> Callable:
 def _walk(
     figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray
 ) -> dict[str, Float[Array, "chunk time lane ..."]]:
-    """Figures of every step of a split."""
+    """Compute `figures` at every step of a split."""
 
     def step(carry, chunk):
         state, number = carry

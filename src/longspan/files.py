@@ -1,23 +1,38 @@
-"""Files that are either there whole or not at all: write beside, flush to disk, rename into place."""
+"""Atomic writes, and size-limited reads of untrusted files.
 
+Whatever is wrong with a file or a path, the readers raise `InputError` and nothing else.
+"""
+
+import errno
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from types import GenericAlias
+from typing import Any, BinaryIO, TypeVar
 
 from longspan.errors import InputError
+from longspan.limits import JSON_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
+
+T = TypeVar("T")
+
+
+class NameTaken(InputError):
+    """A folder was to be made where there is something already, perhaps since a moment ago."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes its place at `path` only when the block ends without an exception.
+    """Open a file for writing that replaces `path` only if the block ends without an exception.
 
-    The bytes are on the disk before the name is; whatever goes wrong, nothing half-written remains.
+    The bytes are on disk before the rename; whatever goes wrong, no partial file remains.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     with explain_disk_errors(path):
@@ -35,35 +50,42 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write a file so that no reader, and no kill at any moment, ever sees a part of it."""
+    """Write a file so that no reader ever sees a part of it, even if the process is killed at any moment."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def folder_written_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` that takes its name when the block ends well, else disappears."""
+    """Yield a temporary folder that is renamed to `path` if the block succeeds and removed otherwise."""
     with explain_disk_errors(path):
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
             yield temporary
-            temporary.chmod(0o777 & ~_umask())  # mkdtemp makes folders only their owner may enter
+            temporary.chmod(0o777 & ~_umask())  # folders from mkdtemp are accessible only to their owner
             sync_folder(temporary)
             os.rename(temporary, path)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise NameTaken(f"{path} exists already: choose another name") from error
             raise
         sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
     """Make renames within a folder durable; not every system can open one, and then the rename has to do."""
-    with suppress(OSError):
+    try:
         descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the system cannot do it; anything else is a failure
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def sha256_of(path: Path) -> str:
@@ -74,12 +96,73 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def explain_disk_errors(path: Path) -> Iterator[None]:
-    """Turn a failed write (full disk, no permission, missing folder) into one line about `path`."""
+    """Turn a failed write (full disk, no permission, missing folder) into a one-line error about `path`."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"cannot write {path}: {reason}; free some space or choose a writable folder") from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Open a regular file for reading; system errors within the block become a one-line error about `path`."""
+    _refuse_irregular(path)
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+
+
+def _refuse_irregular(path: Path) -> None:
+    """Refuse anything but a regular file before opening it: a pipe may block forever, and a device may never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    except ValueError as error:  # a null byte, or characters the file system cannot encode
+        raise InputError(f"cannot read {path}: {error}; check the path") from error
+    if not stat.S_ISREG(mode):
+        raise InputError(f"cannot read {path}: it is {'a folder' if stat.S_ISDIR(mode) else 'no file'}; check the path")
+
+
+def read_limited(path: Path, most: int) -> bytes:
+    """The content of a file of at most `most` bytes."""
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(most + 1) if size <= most else b""
+    if max(size, len(content)) > most:
+        raise InputError(f"{path} has {max(size, len(content))} bytes, more than the {most} allowed; use a part of it")
+    return content
+
+
+def read_toml(path: Path, expected: str) -> dict[str, Any]:
+    """Read a TOML file of at most `SETTINGS_BYTES`; `expected` is a phrase that says what it should contain."""
+    content = read_limited(path, SETTINGS_BYTES)
+    if any(line.count(b".") > SETTINGS_DOTS for line in content.splitlines()):
+        raise InputError(f"{path} has a line with more than {SETTINGS_DOTS} dots; {expected}")
+    try:
+        return tomllib.loads(content.decode())
+    # A number with too many digits raises a plain ValueError, very deep nesting a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not TOML ({error}); {expected}") from error
+
+
+def read_json(path: Path, kind: type[T] | GenericAlias, advice: str, most: int = JSON_BYTES) -> T:
+    """Decode a JSON file of at most `most` bytes as a value of a type; `advice` says what to do if that fails."""
+    import msgspec
+
+    content = read_limited(path, most)
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        raise InputError(f"{path} cannot be read ({error}); {advice}") from error
+
+
+def user_path(path: Path | str) -> Path:
+    """A user's path with `~` expanded where possible."""
+    return Path(os.path.expanduser(path))
 
 
 def _umask() -> int:

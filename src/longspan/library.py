@@ -1,42 +1,61 @@
-"""longspan in a few lines of Python: train a recipe on data, score it, go on with it later.
+"""The Python interface: train a recipe on a data set, score the result, resume it later.
 
-The command line is built from the same parts; this is the short way to them from a script or a notebook.
+The command line is built from the same parts.
 """
 
 import dataclasses
+import difflib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import jax
 import numpy as np
+from optax import GradientTransformation
 
 from longspan import data as data_room
-from longspan import recipes
-from longspan.data.kinds import Data, targets_of
+from longspan import recipes, runtime
+from longspan.config import FIELDS, Settings, TrainConfig
+from longspan.data.dataset import Dataset
 from longspan.data.names import DEFAULT_SPAN
-from longspan.data.tasks import TaskData
-from longspan.errors import InputError
-from longspan.evaluation import Scores, SplitEvaluator
+from longspan.diagnostics import GradientFlow, gradient_flow, longest_chunk
+from longspan.errors import Diverged, InputError
+from longspan.evaluation import Scores, SplitEvaluator, check_split
 from longspan.models.sequence import SequenceModel
+from longspan.progress import TrainingDisplay
 from longspan.sampling.generate import generate
-from longspan.training.loop import Listener
+from longspan.training.listeners import Listener
 from longspan.training.loop import train as run_training
-from longspan.training.runs import DataRecord, Run, next_run_path
-from longspan.training.setup import trained_model
+from longspan.training.runs import Given, Run, create_run
+from longspan.training.setup import check_parts, trained_model
+from longspan.training.timing import time_limit
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model with the run folder it came from."""
+    """A trained model, its run folder and, if it is already loaded, its data set."""
 
     run: Run
     model: SequenceModel
+    data: Dataset | None = None
 
-    def evaluate(self, split: str = "test", *, data: Data | None = None) -> Scores:
-        """Scores on a split, as the paper counts them; the data are loaded by name where they are not given."""
-        content = _load(self.run) if data is None else data
-        return SplitEvaluator(content, split).scores(self.model)
+    def evaluate(self, split: str = "test", *, data: Dataset | None = None) -> Scores:
+        """Score the model on a split with the paper's metrics.
+
+        `data` defaults to the data set it was trained on, loaded by name if necessary; any other is refused.
+        """
+        check_split(split)
+        return SplitEvaluator(self._data(data), split).scores(self.model)
+
+    def inspect(self, split: str = "valid", *, lags: int = 100, data: Dataset | None = None) -> GradientFlow:
+        """Measure how gradients travel back through time on a long sequence of a split."""
+        check_split(split)
+        return gradient_flow(self.model, longest_chunk(self._data(data), split, lags), lags)
+
+    def _data(self, given: Dataset | None) -> Dataset:
+        return _data_of(self.run, self.data if given is None else given)
 
     def sample(
         self,
@@ -47,7 +66,7 @@ class Trained:
         temperature: float = 1.0,
         prime: np.ndarray | Sequence[int] | None = None,
     ) -> np.ndarray:
-        """`num` sequences of frames or symbols that go on from `prime`, or from silence."""
+        """Draw `num` sequences of frames or symbols that continue `prime`; without one they start from silence."""
         self.run.data.kind_to_sample()
         return generate(
             self.model,
@@ -62,20 +81,34 @@ class Trained:
 
 def train(
     recipe: str | None = None,
-    data: str | Data = "bach",
+    data: str | Dataset = "bach",
     *,
+    model: SequenceModel | None = None,
+    optimizer: GradientTransformation | str | None = None,
+    config: TrainConfig | None = None,
     run_dir: Path | str | None = None,
     listeners: Sequence[Listener] = (),
-    **settings,
+    progress: bool = False,
+    max_seconds: float | None = None,
+    **settings: Unpack[Settings],
 ) -> Trained:
-    """Train a recipe on data and return the weights with the best validation score.
+    """Train on data and return the weights with the best validation score.
 
     Args:
         recipe: the paper's letters, such as `sgd+clr` or `nade:sgd+crm`; by default the usual one for such data.
-        data: a name, a path, or a data set made in Python.
-        run_dir: where the run is kept; by default a new folder under `runs/`.
-        listeners: told of every block and epoch, see `training.loop.Listener`.
-        settings: any field of `TrainConfig`, over the recipe's values.
+        data: a name, a path, or a `Dataset` made in Python.
+        model: your own model, trained from its current weights; by default one is built from the config.
+        optimizer: an Optax transformation, used unchanged, or the name of an optimizer; by default the recipe's.
+        config: a complete configuration, instead of a recipe.
+        run_dir: the run folder; by default a new one under `runs/`.
+        listeners: called after every block and epoch, see `longspan.training.listeners.Listener`.
+        progress: show a live progress line and one line per epoch, as the command line does.
+        max_seconds: save and stop after this time; the run's status is then `interrupted` and `resume` continues it.
+        settings: any field of `TrainConfig`; overrides the recipe's value.
+
+    Raises:
+        InputError: if the arguments do not fit together; no folder is left behind.
+        Diverged: if training produced non-finite numbers.
 
     Example:
         >>> import longspan
@@ -83,33 +116,83 @@ def train(
         >>> trained.evaluate("test").log_likelihood                      # doctest: +SKIP
     """
     content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else data
-    settings |= {"span": content.span} if isinstance(content, TaskData) else {}
-    targets = targets_of(content)
-    shipped = recipes.settings(recipe or recipes.USUAL[targets], content.name, targets)
-    config = dataclasses.replace(shipped, **settings)
-    path = Path(run_dir) if run_dir is not None else next_run_path(Path("runs"), config)
-    return _to_end(Run.create(path, config, DataRecord.of(content), {}), content, listeners)
+    if not isinstance(content, Dataset):
+        raise InputError(f"expected the name of a data set or a longspan.Dataset, got {type(content).__name__}")
+    named = optimizer if isinstance(optimizer, str) else None
+    chosen = _config(recipe, content, config, {**settings, **content.implied_settings}, named)
+    given = Given(model, None if isinstance(optimizer, str) else optimizer)
+    check_parts(chosen, content.record, given)
+    path = None if run_dir is None else Path(run_dir)
+    run = create_run(path, chosen, content.record, runtime.prepare(chosen.threads), given)
+    return _to_end(run, content, listeners, progress, max_seconds)
 
 
-def resume(path: Path | str, *, data: Data | None = None, listeners: Sequence[Listener] = ()) -> Trained:
-    """Go on with a run exactly where it stopped."""
-    run = Run.open(Path(path))
-    return _to_end(run, _load(run) if data is None else data, listeners)
+def resume(
+    path: Path | str,
+    *,
+    data: Dataset | None = None,
+    model: SequenceModel | None = None,
+    optimizer: GradientTransformation | None = None,
+    listeners: Sequence[Listener] = (),
+    progress: bool = False,
+    max_seconds: float | None = None,
+) -> Trained:
+    """Continue a run exactly where it stopped.
+
+    A model or optimizer passed to `train` must be passed again. Data that differ from those the run started with are
+    refused.
+    """
+    run = Run.open(Path(path), Given(model, optimizer))
+    content = _data_of(run, data)
+    runtime.prepare(run.config.threads)
+    return _to_end(run, content, listeners, progress, max_seconds)
 
 
-def open_run(path: Path | str) -> Trained:
-    """The best weights of a run."""
-    run = Run.open(Path(path))
-    return Trained(run, trained_model(run))
+def open_run(path: Path | str, *, model: SequenceModel | None = None, data: Dataset | None = None) -> Trained:
+    """Load the best weights of a run.
+
+    If the run was trained with your own `model`, pass one of the same structure again, to be filled with the weights.
+    """
+    run = Run.open(Path(path), Given(model))
+    if data is not None:
+        run.check_data(data)
+    runtime.prepare(run.config.threads)
+    return Trained(run, trained_model(run), data)
 
 
-def _load(run: Run) -> Data:
-    return data_room.load(run.config.data, span=run.config.span)
+def _config(
+    recipe: str | None, content: Dataset, config: TrainConfig | None, settings: dict, optimizer: str | None
+) -> TrainConfig:
+    if recipe is not None and config is not None:
+        raise InputError("a recipe and a config were given: expected one of them", fields=["recipe", "config"])
+    unknown = sorted(set(settings) - FIELDS)
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], FIELDS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"unknown setting {unknown[0]!r}: expected a field of TrainConfig{hint}")
+    if config is not None:
+        return dataclasses.replace(config, data=content.name, **settings)
+    kind = content.target_kind
+    momentum = settings.get("momentum")
+    shipped = recipes.settings(
+        recipe or recipes.USUAL[kind], content.name, kind, optimizer=optimizer, momentum=momentum
+    )
+    return dataclasses.replace(shipped, **settings)
 
 
-def _to_end(run: Run, content: Data, listeners: Sequence[Listener]) -> Trained:
-    with run.locked():
-        outcome = run_training(run, content, listeners=listeners)
+def _data_of(run: Run, given: Dataset | None) -> Dataset:
+    content = data_room.load(run.config.data, span=run.config.span) if given is None else given
+    run.check_data(content)
+    return content
+
+
+def _to_end(
+    run: Run, content: Dataset, listeners: Sequence[Listener], progress: bool, max_seconds: float | None
+) -> Trained:
+    time_up = time_limit(max_seconds)
+    with run.locked(), ExitStack() as shown:
+        display = [shown.enter_context(TrainingDisplay(run))] if progress else []
+        outcome = run_training(run, content, listeners=[*display, *listeners], interrupted=time_up)
     if outcome.status == "diverged":
-        raise InputError(f"the run diverged at {outcome.reason}")
-    return Trained(run, outcome.model)
+        raise Diverged(f"the run diverged at {outcome.reason}")
+    return Trained(run, outcome.model, content)

@@ -1,20 +1,19 @@
-"""The paper's names for ways of training, as settings: `nade:sgd+crm`, on which data, means which values.
+"""The paper's recipes, such as `nade:sgd+crm`, as settings for a data set.
 
-A recipe is `sgd` and any of the letters C (clip), L (leaky units), R (rectifiers with L1), M (Nesterov momentum), or
-`hf` (Hessian-free) and any of L and R; in front may stand an output model, else the data set's usual one is taken. What
-a letter changes is said once below; what it or plain descent wants on a data set is said for each, and at last what one
-recipe wants on top of that.
+A recipe is `sgd` plus any of the letters C (clipping), L (leaky units), R (rectifiers with L1) and M (Nesterov
+momentum), or `hf` (Hessian-free) plus any of L and R. An output model may precede it; otherwise the data set's usual
+one is used. The tables below give, in order, what each letter changes, what plain descent and each letter need on each
+kind of data and data set, and what single recipes need on top of that.
 """
 
 import difflib
-import tomllib
-import typing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from longspan.config import FIELDS, OutputName, TrainConfig, check_types
+from longspan.config import FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
 from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
+from longspan.files import read_toml
 
 LETTERS = {
     "c": {"clip": 15.0},
@@ -22,21 +21,25 @@ LETTERS = {
     "r": {"activation": "rectifier", "l1": 1e-5},
     "m": {"momentum": 0.9},
 }
-MORE_WITH_MOMENTUM = 10
-"""What momentum makes of every gradient, so the rate of plain descent is divided by it."""
-
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block": 1000}
+
+LETTER_NAMES = {"": "descent", "c": "clipping", "l": "leaky units", "r": "rectifiers", "m": "momentum"}
+
+ADAPTIVE = {"learning_rate": 2e-3, "momentum": 0.9, "clip": 1.0}
+OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIVE, "momentum": 0.0}}
+"""Settings for an optimizer other than the recipe's; the size of its steps does not depend on the size of the
+gradients."""
 
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
 LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
 
-# On music, curvature from few sequences makes an update six times cheaper and hardly worse, and lags are short. Such an
-# update fits its block more than the data, so the mean of some of them is far better than the last.
+# On music, where lags are short, curvature from few sequences makes an update six times cheaper and hardly worse. Such
+# an update fits its block rather than the data set, so the mean of several is far better than the last one.
 CHEAP_CURVATURE = {"block": 250, "curvature_sequences": 32, "averaging": 30}
 
-# Few large updates learn the history before they learn what belongs together in a frame, and then by heart; so frames
-# come first, by descent with these rates.
+# With few large updates the network memorizes the history before it learns which keys of a frame go together, so the
+# frames are pretrained by descent with these rates.
 FRAMES_FIRST = {"pretrain_frames": 20, "learning_rate": 0.1, "momentum": 0.9, "clip": 2.0}
 
 OUTPUTS = {
@@ -87,12 +90,12 @@ USUAL: dict[TargetKind, str] = {
     "classes": "hf",
     "numbers": "hf",
 }
-"""The recipe where none is named: what does best on such data for the time it takes."""
+"""The default recipes: the best on each kind of data for the time they take."""
 
 JOINT_KEYS = {"activation": "sigmoid", "nade_size": 200, "learning_rate": 0.6, "dropout": 0.3, "patience": 6}
-"""For NADE: without dropout it learns songs by heart before anything else goes wrong."""
+"""For NADE: without dropout, overfitting is the first thing to go wrong."""
 
-# Some hundred short songs, on which an epoch says little.
+# A few hundred short songs, so one epoch says little.
 CHORALES = {"plateau_epochs": 4, "patience": 16, "averaging": 2000}
 RECTIFIED_CHORALES = {
     "learning_rate": 3.0,
@@ -102,15 +105,15 @@ RECTIFIED_CHORALES = {
     "output_scale": 0.03,
 }
 
-# For an RBM: dropout makes learning slow where songs are few, and where they are alike, weights grow until Z is hard to
-# find.
+# For an RBM: dropout slows learning on few songs, and on songs that are alike the weights grow until Z is hard to
+# estimate.
 SMALL_MACHINE = {"hidden_size": 150, "activation": "tanh", "dropout": 0.0}
 
-# More than ten times the frames of jsb: a tenth of the passes is about as long a start.
+# For more than ten times the frames of jsb: a tenth of the passes takes about as many updates.
 SHORT_START = {"pretrain_frames": 6, "pretrain_recurrent": 1}
 
-# What descent wants with an output on a kind of data, and then what it wants on one data set of that kind; with a
-# letter, what that letter wants there. Like all that follows found by search on validation.
+# Settings of descent, keyed by output, by kind of data or data set (which overrides its kind), and by letter ("" for
+# plain descent). These and all that follow were found by search on validation scores.
 DESCENT: dict[tuple[str, str, str], dict] = {
     ("bernoulli", "frames", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.6, "dropout": 0.1},
     ("bernoulli", "frames", "r"): {"learning_rate": 0.05},
@@ -155,7 +158,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "max_epochs": 60,
         "patience": 60,
     },
-    # Songs so much alike make weights so strong that Gibbs steps alone stay where they start.
+    # These songs are so much alike that the weights grow strong, and Gibbs steps alone stay where they start.
     ("rbm", "nottingham", ""): SMALL_MACHINE
     | SHORT_START
     | {
@@ -176,9 +179,9 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     },
     ("factored", "words", "c"): {"clip": 1.0},
     ("factored", "words", "l"): {"input_scale": 0.05},
-    # 0.03 nats better than halving by the gain of single epochs, where the passes it takes are known.
+    # 0.03 nats better than halving by the gain of single epochs, given that the number of passes needed is known.
     ("factored", "ptb-words", ""): {"learning_rate_schedule": "cosine", "max_epochs": 30},
-    # That halving ends far too early for rectifiers.
+    # For rectifiers, halving by the gain of single epochs ends far too early.
     ("factored", "words", "r"): {
         "learning_rate": 0.5,
         "learning_rate_schedule": "cosine",
@@ -186,7 +189,7 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "recurrent_scale": 0.5,
         "input_scale": 0.1,
     },
-    # Large weights from the start, and many small updates.
+    # Large initial weights and many updates on short chunks.
     ("softmax", "characters", ""): {
         "activation": "sigmoid",
         "learning_rate": 3.0,
@@ -200,9 +203,9 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("softmax", "ptb-chars", ""): {"learning_rate_schedule": "inverse", "decay_steps": 50_000, "max_epochs": 12},
 }
 
-# What one recipe wants on top of that on one data set.
+# Settings of a single recipe on a single data set, on top of the above.
 TUNED: dict[tuple[str, str], dict] = {
-    # An update sees all of it.
+    # One update covers the whole training split.
     ("hf", "jsb"): {
         "hidden_size": 150,
         "minimal_damping": 0.02,
@@ -213,7 +216,7 @@ TUNED: dict[tuple[str, str], dict] = {
     },
     ("hf", "piano-midi"): {"hidden_size": 300, "dropout": 0.5, "minimal_damping": 0.02},
     ("sgd+cl", "musedata"): {"leaky_share": 0.25},
-    # Four streams side by side make twice as many passes in the time, and stand a larger rate.
+    # Four parallel streams make twice as many passes in the same time and tolerate a larger rate.
     ("sgd+c", "ptb-chars"): {
         "lanes": 4,
         "learning_rate": 10.0,
@@ -228,7 +231,7 @@ TUNED: dict[tuple[str, str], dict] = {
 
 
 class Recipe(NamedTuple):
-    """A recipe taken apart; `output` is None where the data set decides."""
+    """A parsed recipe; `output` is None where the data set decides."""
 
     output: str | None
     method: str
@@ -241,7 +244,7 @@ class Recipe(NamedTuple):
 
 
 def parse(recipe: str) -> Recipe:
-    """The output model and the letters that a recipe names.
+    """Parse a recipe into its output model, method and letters.
 
     Example:
         >>> str(parse("NADE:sgd+mrc"))
@@ -249,7 +252,7 @@ def parse(recipe: str) -> Recipe:
     """
     output, colon, method = recipe.lower().rpartition(":")
     name, plus, letters = method.partition("+")
-    known_output = output in typing.get_args(OutputName) if colon else True
+    known_output = output in OUTPUT_NAMES if colon else True
     known_letters = set(letters) <= set(LETTERS_OF.get(name, "")) and len(set(letters)) == len(letters)
     if name not in METHODS or not known_output or not known_letters or bool(letters) != bool(plus):
         known = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "hf"]
@@ -258,49 +261,129 @@ def parse(recipe: str) -> Recipe:
         raise InputError(
             f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or hf+ and letters of "
             "l, r, with one of "
-            f"{', '.join(f'{output}:' for output in typing.get_args(OutputName))} in front or none"
+            f"{', '.join(f'{output}:' for output in OUTPUT_NAMES)} in front or none"
             + (f"; did you mean {hint[0]}?" if hint else "")
         )
     return Recipe(output or None, name, frozenset(letters))
 
 
-def settings(recipe: str, data: str, targets: TargetKind | None = None) -> TrainConfig:
+class Layer(NamedTuple):
+    """Settings that come from one source."""
+
+    origin: str
+    """A phrase that names the source."""
+    values: dict
+
+
+class Origin(NamedTuple):
+    """The value of a setting and the source it comes from."""
+
+    value: Any
+    origin: str
+
+
+def settings(
+    recipe: str,
+    data: str,
+    targets: TargetKind | None = None,
+    *,
+    optimizer: str | None = None,
+    momentum: float | None = None,
+) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
 
     Args:
         recipe: such as `nade:sgd+crm`.
-        data: name of the data set; it matters where a recipe was tuned for it.
-        targets: what is predicted there; found by the name where it is not given.
+        data: name of the data set, for which the recipe may have been tuned.
+        targets: what is predicted; by default looked up by the data set's name.
+        optimizer: an optimizer to use instead of the recipe's, with settings that suit it.
+        momentum: a momentum to use instead of the recipe's; the learning rate is adjusted to it.
 
     Example:
         >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
+    merged: dict = {}
+    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum):
+        merged |= layer.values
+    return TrainConfig(**merged)
+
+
+def explain(
+    recipe: str,
+    data: str,
+    targets: TargetKind | None = None,
+    *,
+    optimizer: str | None = None,
+    momentum: float | None = None,
+) -> dict[str, Origin]:
+    """Every setting of a recipe for a data set, with the layer that set it; arguments as for `settings`.
+
+    Example:
+        >>> explain("nade:sgd+crm", "jsb")["clip"]
+        Origin(value=0.5, origin='clipping before nade on jsb')
+    """
+    found = {name: Origin(value, "default") for name, value in as_dict(TrainConfig()).items()}
+    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum):
+        found |= {name: Origin(value, layer.origin) for name, value in layer.values.items()}
+    return found
+
+
+def layers(
+    recipe: str,
+    data: str,
+    targets: TargetKind | None = None,
+    *,
+    optimizer: str | None = None,
+    momentum: float | None = None,
+) -> list[Layer]:
+    """The layers of settings of a recipe, each overriding those before it; arguments as for `settings`."""
     output, method, letters = parse(recipe)
     kind = targets or target_kind(data)
-    values = PLAIN | TARGETS[kind] | METHODS[method]
+    chosen = output or TARGETS[kind]["output"]
     # The usual output is not part of the name, so that naming it changes nothing.
-    canonical = str(Recipe(None if output == values["output"] else output, method, letters))
-    values |= {"recipe": canonical, "data": data, "output": output or values["output"]}
-    values |= OUTPUTS.get((method, values["output"]), {})
+    canonical = str(Recipe(None if output == TARGETS[kind]["output"] else output, method, letters))
+    found = [
+        Layer("plain descent", PLAIN),
+        Layer(f"data of {kind}", TARGETS[kind]),
+        Layer(method, METHODS[method]),
+        Layer("the recipe", {"recipe": canonical, "data": data, "output": chosen}),
+        Layer(f"{method} before {chosen}", OUTPUTS.get((method, chosen), {})),
+    ]
     for part in ("", *(letter for letter in LETTERS if letter in letters)):
-        values |= LETTERS.get(part, {})
+        found.append(Layer(LETTER_NAMES[part], LETTERS.get(part, {})))
         if method == "sgd":
-            chosen = values["output"]
-            values |= DESCENT.get((chosen, kind, part), {}) | DESCENT.get((chosen, data, part), {})
+            found += [
+                Layer(f"{LETTER_NAMES[part]} before {chosen} on {place}", DESCENT.get((chosen, place, part), {}))
+                for place in (kind, data)
+            ]
     if "m" in letters:
-        values["learning_rate"] /= MORE_WITH_MOMENTUM
-    return TrainConfig(**values | TUNED.get((canonical, data), {}))
+        found.append(_slowed(found, momentum))
+    found.append(Layer(f"tuned for {canonical} on {data}", TUNED.get((canonical, data), {})))
+    if optimizer is not None and optimizer != method:
+        found.append(Layer(optimizer, {"optimizer": optimizer, **OPTIMIZER_SETTINGS.get(optimizer, {})}))
+    return [layer for layer in found if layer.values]
 
 
-def read_toml(path: Path) -> dict:
-    """The settings of a TOML file, such as `hidden_size = 200`; unknown names are refused."""
-    try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; expected a TOML file of settings") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML ({error}); expected lines such as `hidden_size = 200`") from error
+def _slowed(found: list[Layer], momentum: float | None) -> Layer:
+    """The learning rate of plain descent, adjusted to momentum.
+
+    With momentum mu each gradient acts 1 / (1 - mu) times in total (10 times at 0.9), so the rate is divided by that
+    factor.
+    """
+    values: dict = {}
+    for layer in found:
+        values |= layer.values
+    acting = round(1 / (1 - (values["momentum"] if momentum is None else momentum)), 6)
+    return Layer(
+        f"divided by {acting:g}, as often as momentum uses a gradient",
+        {"learning_rate": values["learning_rate"] / acting},
+    )
+
+
+def read_settings(path: Path) -> dict:
+    """Read settings such as `hidden_size = 200` from a TOML file; unknown names are refused."""
+    values = read_toml(path, "expected lines such as `hidden_size = 200`")
     unknown = sorted(set(values) - FIELDS)
     if unknown:
         raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(FIELDS))}")

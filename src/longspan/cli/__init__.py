@@ -1,30 +1,39 @@
-"""The command line: picks the command, turns errors into one line and an exit code. Nothing else prints.
+"""The command line: selects the command, and turns errors into one line and an exit code. Only this package prints.
 
-Commands are imported when asked for, so that `longspan --help` does not wait for JAX.
+Commands are imported on demand, so that `longspan --help` does not wait for JAX.
 """
 
 import importlib
+import os
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 
 from longspan import __version__
 from longspan.errors import InputError
+from longspan.registry import load_plugin
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
+PLUGINS_VARIABLE = "LONGSPAN_PLUGINS"
+
 COMMANDS = {
     "train": "train a recurrent network: longspan train sgd+clr --data nottingham",
-    "resume": "go on with a run exactly where it stopped",
+    "resume": "continue a run exactly where it stopped",
+    "seal": "write checksums of a run's files as they are now",
     "evaluate": "score a run on a split, as the paper does",
-    "sample": "hear, see or read what a run learned: longspan sample RUN -o out.mid",
-    "inspect": "see how gradients travel through time in a trained model",
+    "sample": "generate music or text from a run: longspan sample RUN -o out.mid",
+    "inspect": "show how gradients travel through time in a trained model",
     "search": "random search over a recipe's settings: longspan search sgd+c --data jsb --trials 20",
-    "worker": "join a study from anywhere its storage can be reached",
-    "reproduce": "the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
-    "compare": "settings and scores of several runs side by side",
-    "report": "one HTML page of runs, studies or results: longspan report RUN -o report.html",
+    "worker": "join a study from any machine that can reach its storage",
+    "reproduce": "compute the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
+    "compare-methods": "compare the paper's methods by paired searches of equal budget",
+    "merge": "join the results of the shards of such a comparison",
+    "compare": "show settings and scores of several runs side by side",
+    "report": "write one HTML page about runs, studies or results: longspan report RUN -o report.html",
     "data": "list, get, describe or import data sets",
-    "doctor": "versions, devices, kernels, data found, write access",
+    "doctor": "show versions, devices, kernels, data found and write access",
 }
 
 
@@ -34,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command and return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview())
         return DONE
@@ -42,12 +51,16 @@ def run(arguments: list[str]) -> int:
         sys.stdout.write(f"longspan {__version__}\n")
         return DONE
     name, *rest = arguments
+    warnings.showwarning = _show_warning
     try:
         if name not in COMMANDS:
             raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
-        return importlib.import_module(f"longspan.cli.{name}").run(rest)
+        rest, plugins = split_plugins(rest)
+        for plugin in plugins:
+            load_plugin(plugin)
+        return importlib.import_module(f"longspan.cli.{name.replace('-', '_')}").run(rest)
     except InputError as error:
-        sys.stderr.write(f"longspan: {error}\n")
+        sys.stderr.write(f"longspan: {with_flags(str(error), error.fields)}\n")
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write("longspan: stopped\n")
@@ -57,18 +70,56 @@ def run(arguments: list[str]) -> int:
         return DONE
 
 
+def with_flags(message: str, fields: Sequence[str]) -> str:
+    """Replace the Python names of settings in a message by their command-line flags.
+
+    Example:
+        >>> with_flags("hidden_size must be at least 1: got 0", ["hidden_size"])
+        '--hidden-size must be at least 1: got 0'
+    """
+    for field in fields:
+        # The first mention that is a separate word, and not part of a path.
+        message = re.sub(rf"(?<![\w/\\.-]){field}(?![\w/\\-])", f"--{field.replace('_', '-')}", message, count=1)
+    return message
+
+
+def _show_warning(message: Warning | str, *_ignored, **_also) -> None:
+    sys.stderr.write(f"longspan: {message}\n")
+
+
+def split_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments without `--plugin NAME`, which every command accepts, and the names of the plugins.
+
+    Example:
+        >>> split_plugins(["run", "--plugin", "mine.py", "--json"])
+        (['run', '--json'], ['mine.py'])
+    """
+    plugins = [name for name in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep) if name]
+    rest, words = [], iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag != "--plugin":
+            rest.append(word)
+        elif value or not equals:
+            plugins.append(value or next(words, ""))
+    if "" in plugins:
+        raise InputError("--plugin needs the name of a Python file or module")
+    return rest, plugins
+
+
 def overview() -> str:
-    """What `longspan --help` says."""
+    """The text of `longspan --help`."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items()]
     return "\n".join(
         [
-            f"longspan {__version__}: train recurrent networks well, and see why training them is hard",
+            f"longspan {__version__}: train recurrent networks well, and see why it is hard",
             "",
-            "usage: longspan COMMAND [...]      longspan COMMAND --help says more",
+            "usage: longspan COMMAND [...]      details: longspan COMMAND --help",
             "",
             *lines,
             "",
+            "every command accepts --plugin FILE_OR_MODULE, which adds your own cells, outputs, optimizers or data",
             "exit codes: 0 done, 2 bad input, 3 diverged, 130 interrupted",
             "",
         ]

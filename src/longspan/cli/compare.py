@@ -13,15 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from longspan import cli
-from longspan.cli.figures import SHOWN, duration, format_figure
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
-from longspan.reporting.comparison import LOWER_IS_BETTER, RunValue, compare_runs
+from longspan.metrics import LOG_LIKELIHOOD, METRICS, Metric, duration
+from longspan.reporting.run_report import RunValue, compare_runs
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Settings that differ between runs, and what came of them."""
+    """Compare runs: the settings in which they differ, and their scores."""
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders of the runs."""
@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 
 def comparison_table(values: list[RunValue]) -> Table:
-    """Runs as columns; the best score of a row is bold, where all are scores on the same data."""
+    """A table with runs as columns; the best score of a row is bold if all runs have the same data."""
     table = Table(show_header=True)
     table.add_column("")
     for value in values:
@@ -54,27 +54,27 @@ def comparison_table(values: list[RunValue]) -> Table:
     table.add_row("time", *(duration(value.seconds) for value in values))
     table.add_section()
     shown = _plain if "data" in values[0].settings else _marked
-    table.add_row("train, nats", *shown("log_likelihood", [value.train_log_likelihood for value in values]))
-    table.add_row("valid, nats", *shown("log_likelihood", [value.valid_log_likelihood for value in values]))
-    for name, label in SHOWN.items():
+    table.add_row("train, nats", *shown(LOG_LIKELIHOOD, [value.train_log_likelihood for value in values]))
+    table.add_row("valid, nats", *shown(LOG_LIKELIHOOD, [value.valid_log_likelihood for value in values]))
+    for name, metric in METRICS.items():
         tests = [value.test or {} for value in values]
         if any(name in test for test in tests):
             errors = [test.get(f"{name}_error") for test in tests]
-            table.add_row(f"test {label}", *shown(name, [test.get(name) for test in tests], errors))
+            table.add_row(f"test {metric.heading}", *shown(metric, [test.get(name) for test in tests], errors))
     return table
 
 
 Numbers = Sequence[float | None]
 
 
-def _plain(name: str, scores: Numbers, errors: Numbers = ()) -> list[str]:
-    return [format_figure(name, score, error) for score, error in zip_longest(scores, errors)]
+def _plain(metric: Metric, scores: Numbers, errors: Numbers = ()) -> list[str]:
+    return [metric.show(score, error) for score, error in zip_longest(scores, errors)]
 
 
-def _marked(name: str, scores: Numbers, errors: Numbers = ()) -> list[str]:
+def _marked(metric: Metric, scores: Numbers, errors: Numbers = ()) -> list[str]:
     known = [score for score in scores if score is not None]
-    plain = _plain(name, scores, errors)
+    plain = _plain(metric, scores, errors)
     if not known:
         return plain
-    best = (min if name in LOWER_IS_BETTER else max)(known)
+    best = metric.best(known)
     return [f"[bold]{text}[/]" if score == best else text for score, text in zip(scores, plain, strict=True)]

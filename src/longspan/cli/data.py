@@ -13,14 +13,16 @@ from rich.table import Table
 from longspan.cli.options import parse, pick
 from longspan.cli.output import print_json, progress_bar
 from longspan.data.names import DEFAULT_SPAN
+from longspan.errors import printable
+from longspan.metrics import METRICS, number
 
 REMARKS_SHOWN = 4
-USAGE = """usage: longspan data ACTION [...]      longspan data ACTION --help says more
+USAGE = """usage: longspan data ACTION [...]      details: longspan data ACTION --help
 
   list      all data sets that can be used by name
   get       fetch or convert a data set now
   info      songs, frames, notes and trivial baselines of a data set
-  import    make a data set of MIDI files, an .npz of piano rolls or a text
+  import    make a data set from MIDI files, an .npz of piano rolls or a text
 """
 
 
@@ -39,9 +41,9 @@ class NameOptions:
     """A data set by name or path."""
 
     name: Annotated[str, tyro.conf.Positional]
-    """A name from `longspan data list`, or a path to MIDI files, an .npz or a text."""
+    """A name from `longspan data list`, or a path to MIDI files, an .npz file or a text file."""
     span: int = DEFAULT_SPAN
-    """Synthetic tasks: about how long the sequences are."""
+    """Synthetic tasks: approximate sequence length."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -50,28 +52,28 @@ class NameOptions:
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Make a data set of your own files.
+    """Make a data set from your own files.
 
-    A folder of MIDI files is aligned to a fraction of the beat, transposed to C major or minor and split by songs; a
-    text is split by lines; an .npz of piano rolls is taken as it is.
+    MIDI files are quantized to a fraction of the beat, transposed to C major or minor and split by songs; a text is
+    split by lines; an .npz of piano rolls is used unchanged.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of MIDI files, .npz of piano rolls, or text file."""
     name: str
-    """What to call the data set."""
+    """Name of the data set."""
     frames_per_beat: int = 2
-    """Music: frames a quarter note is cut into."""
+    """Music: frames per quarter note."""
     transpose: bool = True
-    """MIDI: move each song to C major or C minor, by the key its notes suggest."""
+    """MIDI: transpose each song to C major or C minor, according to the key found from its notes."""
     unit: Literal["character", "word"] = "character"
-    """Text: what a symbol is."""
+    """Text: the kind of symbol."""
     vocabulary_size: int = 10_000
-    """Text: the most symbols kept; rarer ones become <unk>."""
+    """Text: maximum size of the vocabulary; rarer symbols become <unk>."""
     seed: int = 0
-    """Music: another seed deals the songs to other splits."""
+    """Music: determines which songs go to which split."""
     replace: bool = False
-    """Replace a data set of that name."""
+    """Replace an existing data set of that name."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -100,7 +102,8 @@ def _list(arguments: list[str]) -> None:
     for column in ("name", "state", "what it is"):
         table.add_column(column)
     for entry in entries:
-        table.add_row(f"[bold]{escape(entry.name)}[/]", escape(entry.state), escape(entry.description))
+        name, description = escape(printable(entry.name)), escape(printable(entry.description))
+        table.add_row(f"[bold]{name}[/]", entry.state, description)
     Console(highlight=False).print(table)
 
 
@@ -110,7 +113,7 @@ def _get(arguments: list[str]) -> None:
     if options.json:
         print_json({"name": content.name, "fingerprint": content.fingerprint})
     else:
-        line = f"{content.name} is ready: `longspan train --data {content.name}`"
+        line = printable(f"{content.name} is ready: `longspan train --data {content.name}`")
         Console(highlight=False).print(line, markup=False)
 
 
@@ -163,29 +166,26 @@ def _load(options: NameOptions):
 
 def _show_summary(summary) -> None:
     console = Console(highlight=False)
-    console.print(f"[bold]{escape(summary.name)}[/]: {escape(summary.origin)}")
+    console.print(f"[bold]{escape(printable(summary.name))}[/]: {escape(summary.origin)}")
     for remark in summary.remarks[:REMARKS_SHOWN]:
         console.print(f"  {remark}", markup=False)
     if len(summary.remarks) > REMARKS_SHOWN:
-        console.print(f"  and {len(summary.remarks) - REMARKS_SHOWN} more remarks, all of them with --json")
+        console.print(f"  and {len(summary.remarks) - REMARKS_SHOWN} more remarks; --json shows all")
     splits = Table(box=None)
     splits.add_column("split")
     columns = list(asdict(next(iter(summary.splits.values()))))
     for column in columns:
         splits.add_column(column.replace("_", " "), justify="right")
     for name, split in summary.splits.items():
-        splits.add_row(name, *(_figure(value) for value in asdict(split).values()))
+        splits.add_row(name, *(number(value) for value in asdict(split).values()))
     console.print(splits)
     console.print("Trivial baselines on the test split:")
     for name, value in asdict(summary.baselines).items():
         if value is None:
             continue
-        shown = f"{100 * value:.2f} %" if "accuracy" in name or name == "error_rate" else f"{value:.3f}"
+        metric = next((metric for ending, metric in METRICS.items() if name.endswith(ending)), None)
+        shown = f"{metric.show(value)} {metric.unit}".rstrip() if metric else number(value, 3)
         console.print(f"  {name.replace('_', ' '):<28} {shown}")
-
-
-def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
 
 ACTIONS = {"list": _list, "get": _get, "info": _info, "import": _import}

@@ -1,4 +1,4 @@
-"""`longspan doctor`: what this installation has and what to do about what it has not."""
+"""`longspan doctor`: what this installation has, and how to get what is missing."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from longspan.cli import machine
+from longspan import runtime
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
 from longspan.data.storage import cache_directory, data_directory
@@ -16,7 +16,7 @@ from longspan.data.storage import cache_directory, data_directory
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Versions, devices, kernels, data found, write access."""
+    """Show versions, devices, kernels, data found and write access."""
 
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
@@ -26,7 +26,7 @@ class DoctorOptions:
 
 def run(arguments: list[str]) -> int:
     options = parse(DoctorOptions, arguments, "longspan doctor")
-    machine.prepare(1)
+    runtime.prepare(1)
     findings = examine(options.data_dir)
     if options.json:
         print_json(findings)
@@ -36,20 +36,20 @@ def run(arguments: list[str]) -> int:
 
 
 def examine(data_dir: Path | None) -> dict:
-    """Everything worth knowing when something does not work."""
+    """Everything that helps to find out why something does not work."""
     import jax
 
-    from longspan import kernels
     from longspan.data import catalogue
+    from longspan.ops import backend
 
     folder = data_directory(data_dir)
     return {
-        **machine.describe(1),
+        **runtime.describe(1),
         "devices": [str(device) for device in jax.devices()],
-        "kernels": kernels.describe(),
+        "kernels": backend.describe(),
         "data_folder": str(folder),
         "data_found": [entry.name for entry in catalogue(data_dir) if entry.state == "ready"],
-        "music21": machine.version("music21"),
+        "music21": runtime.version("music21"),
         "writable": {name: _writable(path) for name, path in _places(folder).items()},
     }
 
@@ -59,7 +59,7 @@ def _places(data_folder: Path) -> dict[str, Path]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether a file can be made there; a folder that is not there yet counts by its nearest parent."""
+    """Whether a file can be created in a folder or, if it does not exist yet, in its nearest existing parent."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
@@ -89,6 +89,6 @@ def _show(findings: dict) -> None:
         table.add_row(f"[bold]{name}[/]", str(value))
     console.print(table)
     if "NO" in rows["writable"]:
-        console.print("A folder that cannot be written: change into another, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
+        console.print("A folder is not writable: change to another one, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
     if os.environ.get("LONGSPAN_KERNELS"):
         console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.")

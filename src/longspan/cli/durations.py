@@ -1,15 +1,15 @@
-"""Durations as a person writes them: `90m`, `2h`."""
+"""Durations as users write them, such as `90m` or `2h`."""
 
 import re
 
 from longspan.errors import InputError
-from longspan.search.limits import Limits
+from longspan.search.worker import Limits
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_of(duration: str, flag: str) -> float:
-    """A duration such as `90m`, `2h` or `1.5h`, in seconds; `flag` is where it was given.
+    """A duration such as `90m`, `2h` or `1.5h`, in seconds; `flag` names its option in error messages.
 
     Example:
         >>> seconds_of("1.5h", "--budget")

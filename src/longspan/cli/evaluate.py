@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from longspan.cli import machine
+from longspan import runtime
 from longspan.cli.loading import load_data_of
 from longspan.cli.options import parse
 from longspan.training.runs import Run
@@ -19,7 +19,7 @@ class EvaluateOptions:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     split: Literal["train", "valid", "test"] = "test"
-    """Which part of the data set."""
+    """Split of the data set."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     options = parse(EvaluateOptions, arguments, "longspan evaluate")
     evaluated = Run.open(options.path)
     content = load_data_of(evaluated, options.data_dir, quiet=options.json)
-    machine.prepare(evaluated.config.threads)
+    runtime.prepare(evaluated.config.threads)
     from longspan.cli import session
 
     return session.evaluate(evaluated, content, options.split, as_json=options.json)

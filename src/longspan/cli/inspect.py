@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from longspan.cli import machine
+from longspan import runtime
 from longspan.cli.loading import load_data_of
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
@@ -22,14 +22,14 @@ DECADES = 8
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """See how gradients travel through time in a trained model: do they vanish, do they explode?"""
+    """Show how gradients travel through time in a trained model: whether they vanish or explode."""
 
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     split: Literal["train", "valid", "test"] = "valid"
-    """Which part of the data set to look at: its longest song, or the beginning of its text."""
+    """Split to examine: its longest song, or the beginning of its text."""
     lags: int = 100
-    """How many steps back to look."""
+    """Number of steps to look back."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
         raise InputError(f"--lags must be at least 1: got {options.lags}")
     inspected = Run.open(options.path)
     content = load_data_of(inspected, options.data_dir, quiet=options.json)
-    machine.prepare(inspected.config.threads)
+    runtime.prepare(inspected.config.threads)
     from longspan.diagnostics import gradient_flow, longest_chunk
     from longspan.training.setup import trained_model
 
@@ -67,11 +67,11 @@ def _show(flow) -> None:
         console.print(f"Spectral radius of the recurrent matrix: {flow.spectral_radius:.3f}")
     if flow.saturated is not None:
         console.print(
-            f"Units and steps with a flat slope: {flow.saturated:.1%}; units that never move: {flow.dead:.1%}"
+            f"Units and steps with a flat slope: {flow.saturated:.1%}; units that never respond: {flow.dead:.1%}"
         )
 
 
 def _bar(value: float, largest: float) -> str:
-    """On a logarithmic scale of `DECADES`; nothing for what is less, and for a gradient that underflowed to zero."""
+    """A bar on a logarithmic scale of `DECADES`; empty for smaller values and gradients that underflowed to zero."""
     share = value / largest if largest > 0 else 0.0
     return "█" * round(BAR * (1 + math.log10(share) / DECADES)) if share > 10.0**-DECADES else ""

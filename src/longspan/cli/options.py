@@ -1,28 +1,32 @@
-"""Options several commands share, and how a recipe, a TOML file and flags become one config."""
+"""Options shared by several commands, and how a recipe, a TOML file and flags become one config."""
 
 import dataclasses
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
 from longspan import recipes
+from longspan.cli.durations import seconds_of
 from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
-from longspan.search.limits import check_checkpoint_seconds
+from longspan.training.timing import check_checkpoint_seconds, time_limit
 
 DEFAULT_DATA = "bach"
 
 
 @dataclass(frozen=True)
 class Watching:
-    """How a run is watched and saved; nothing of it changes what the run computes."""
+    """How a run is monitored and saved; none of this changes what the run computes."""
 
     checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints; 0 for one after every block."""
+    """Longest time between two checkpoints, in seconds; 0 writes one after every block."""
+    budget: str | None = None
+    """Save and stop after this time, such as 5m or 2h; `longspan resume` continues from there."""
     tensorboard: bool = False
     """Also write TensorBoard event files into the run folder."""
     json: bool = False
@@ -30,14 +34,20 @@ class Watching:
 
     def __post_init__(self) -> None:
         check_checkpoint_seconds(self.checkpoint_seconds)
+        self.time_up()
+
+    def time_up(self) -> Callable[[], bool]:
+        """A function that tells whether the budget, counted from this call, is used up."""
+        return time_limit(None if self.budget is None else seconds_of(self.budget, "--budget"))
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """Train a recurrent network.
 
-    The first word may name a recipe, `longspan train sgd+clr --data nottingham`, else the data's usual one is taken.
-    Settings come from, each over the one before: defaults, the recipe for that data set, the TOML file, flags.
+    The first word may name a recipe, as in `longspan train sgd+clr --data nottingham`; by default the usual one for the
+    data is used. Settings come from the defaults, the recipe for the data set, the TOML file and flags; each overrides
+    those before it.
     """
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -47,14 +57,26 @@ class TrainOptions:
     """Folder of this run; by default a new one under runs/."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    explain: bool = False
+    """Do not train; show every setting and where it comes from."""
     watching: Watching = field(default_factory=Watching)
 
 
 def parse_train(arguments: list[str]) -> TrainOptions:
-    """Read recipe and data set first, since they decide the defaults of everything else."""
+    """Parse the options of `longspan train`: recipe and data set first, because they determine the defaults."""
     recipe, flags = split_recipe(arguments)
-    config, _ = configure(recipe, flags)
-    return parse(TrainOptions, flags, "longspan train [RECIPE]", TrainOptions(config))
+    return parse(TrainOptions, flags, "longspan train [RECIPE]", TrainOptions(configure(recipe, flags).config))
+
+
+def origins_of(arguments: list[str], config: TrainConfig) -> list[tuple[str, Any, str]]:
+    """Every setting of a command line's config, with its value and origin."""
+    recipe, flags = split_recipe(arguments)
+    base, given = configure(recipe, flags), fixed_settings(flags)
+    rows = []
+    for name, (_, origin) in base.origins.items():
+        by = "flag" if name in given else "TOML file" if name in base.from_toml else origin
+        rows.append((name, getattr(config, name), by))
+    return rows
 
 
 def split_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
@@ -64,15 +86,37 @@ def split_recipe(arguments: list[str]) -> tuple[str | None, list[str]]:
     return None, arguments
 
 
-def configure(recipe: str | None, arguments: list[str]) -> tuple[TrainConfig, set[str]]:
-    """The config before flags: the recipe for the data set, then the TOML file; and the settings that file names."""
+class Base(NamedTuple):
+    """The settings from a command line's recipe, data set and TOML file, before its flags."""
+
+    config: TrainConfig
+    from_toml: dict
+    origins: dict[str, recipes.Origin]
+
+
+def configure(recipe: str | None, arguments: list[str]) -> Base:
+    """The config before flags: the recipe for the data set, then the TOML file."""
     toml = find_flag(arguments, "--toml")
-    changes = recipes.read_toml(Path(toml)) if toml else {}
+    changes = recipes.read_settings(Path(toml)) if toml else {}
     named = changes.pop("recipe", None)
     data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
     targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
-    chosen = recipe or named or recipes.USUAL[targets]
-    return dataclasses.replace(recipes.settings(chosen, data, targets), **changes), set(changes)
+    chosen = (recipe or named or recipes.USUAL[targets], data, targets)
+    choices = {
+        "optimizer": find_flag(arguments, "--optimizer") or changes.get("optimizer"),
+        "momentum": _number(find_flag(arguments, "--momentum"), changes.get("momentum")),
+    }
+    config = dataclasses.replace(recipes.settings(*chosen, **choices), **changes)
+    return Base(config, changes, recipes.explain(*chosen, **choices))
+
+
+def _number(text: str | None, otherwise: float | None) -> float | None:
+    """The number given to a flag if it is from 0 to below 1; anything else is reported later, when flags are parsed."""
+    try:
+        value = otherwise if text is None else float(text)
+    except ValueError:
+        return otherwise
+    return value if value is not None and 0 <= value < 1 else otherwise
 
 
 def _folder(text: str | None) -> Path | None:
@@ -80,7 +124,7 @@ def _folder(text: str | None) -> Path | None:
 
 
 def parse(options: type, arguments: list[str], prog: str, default=None):
-    """Parse a command's options; `default` fills in what is not given."""
+    """Parse a command's options; `default` supplies those that are not given."""
     kwargs = {} if default is None else {"default": default}
     return tyro.cli(options, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **kwargs)
 

@@ -1,4 +1,4 @@
-"""What several commands print: one JSON document, or a bar for slow preparations."""
+"""Output shared by several commands: a JSON document, or a progress bar for slow preparations."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ def print_json(value: object) -> None:
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function to be told `(what, done, total)`, which shows it on standard error."""
+    """Yield a function `(what, done, total)` that shows progress on standard error."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:

@@ -1,4 +1,4 @@
-"""`longspan report`: runs, studies and results as one page that needs nothing but itself."""
+"""`longspan report`: runs, studies and results as one self-contained page."""
 
 import math
 import sys
@@ -8,34 +8,32 @@ from typing import Annotated
 
 import tyro
 
-from longspan import cli
-from longspan.cli import machine
+from longspan import cli, runtime
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.reporting.page import render_report
-from longspan.reporting.report import read_report, run_to_sample
+from longspan.report import find, render_report, report_of, run_to_sample
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """One HTML page of runs, studies and results, with everything inside: no network, no other file.
+    """Write one self-contained HTML page about runs, studies and results: no network, no other files.
 
-    Learning curves, gradient norms with the clip line, scores beside the paper's, what each searched setting did,
-    samples to hear or read.
+    It shows learning curves, gradient norms with the clip line, scores beside the paper's, the effect of each searched
+    setting, and samples to hear or read.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of runs, of studies, or of results (what `longspan reproduce` writes)."""
+    """Folders of runs, studies or results (as written by `longspan reproduce`)."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """The page."""
+    """File to write."""
     samples: int = 2
-    """Samples drawn of each run and of each study's winner; 0 for none."""
+    """Number of samples of each run and of each study's winner; 0 for none."""
     seed: int = 0
     """Seed of the samples."""
     tempo: float = 100.0
-    """Quarter notes a minute at which music is played."""
+    """Tempo of music, in quarter notes per minute."""
     json: bool = False
     """Print the values as JSON instead of writing the page."""
 
@@ -49,9 +47,10 @@ def run(arguments: list[str]) -> int:
             "--samples must not be negative and --tempo must be a finite number above 0: "
             f"got {options.samples} and {options.tempo}"
         )
-    if options.samples and any(run_to_sample(path) for path in options.paths):
-        machine.prepare(1)
-    reports = [read_report(path, samples=options.samples, seed=options.seed) for path in options.paths]
+    found = [find(path) for path in options.paths]
+    if options.samples and any(map(run_to_sample, found)):
+        runtime.prepare(1)
+    reports = [report_of(each, samples=options.samples, seed=options.seed) for each in found]
     if options.json:
         print_json(reports)
         return cli.DONE

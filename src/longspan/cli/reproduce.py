@@ -17,54 +17,56 @@ from longspan.cli.durations import limits_from, seconds_of
 from longspan.cli.loading import load_data
 from longspan.cli.options import parse, pick
 from longspan.cli.output import print_json
-from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay
 from longspan.data.storage import cache_directory
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.reporting.results_markdown import render_page
-from longspan.reporting.results_values import read_remarks, results_values
-from longspan.search.agenda import Plan, Task
-from longspan.search.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
-from longspan.search.cores import available_cores
-from longspan.search.limits import Limits
-from longspan.search.reproduction import Reproduction, Settings
+from longspan.reproduction.agenda import Plan, Task
+from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
+from longspan.reproduction.markdown_page import render_page
+from longspan.reproduction.run import Reproduction, Settings
+from longspan.reproduction.values import read_remarks, results_values
+from longspan.runtime import available_cores, first_interrupt
+from longspan.search.space import Sampling
 from longspan.search.study import Study
+from longspan.search.worker import Limits
 
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """Compute the paper's tables, each cell a random search, and write them beside the paper's numbers.
+    """Compute the paper's tables, each cell by random search, and write them beside the paper's numbers.
 
-    Cells without a result come first, then those furthest behind the paper. Stop it when you like, or give it a
-    budget; the same command goes on where it was.
+    Cells without a result come first, then those furthest behind the paper. Stop it at any time, or give it a budget;
+    the same command continues where it was stopped.
     """
 
     table: Annotated[TableName | None, tyro.conf.Positional] = None
     """table1: music; table2: text."""
     rows: tuple[str, ...] = ()
-    """Only these recipes."""
+    """Compute only these recipes."""
     columns: tuple[str, ...] = ()
-    """Only these data sets."""
+    """Compute only these data sets."""
     budget: str | None = None
-    """Stop after this time, such as 90m or 2h; without it, when nothing is left to do."""
+    """Stop after this time, such as 90m or 2h; by default when nothing is left to do."""
     plan: Plan = field(default_factory=Plan)
     trial_limit: str | None = None
-    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
+    """Processor time, such as 30m, after which a trial ends with its current epoch; its best weights so far count."""
+    sampling: Sampling = "random"
+    """How slots draw their settings: independently, or from a Sobol sequence, which fills the space more evenly."""
     max_epochs: int | None = None
-    """Passes over the training data at most, instead of what the recipes say."""
+    """Maximum number of passes over the training data, instead of that of the recipes."""
     workers: int = available_cores()
-    """Processes, each with its own core while there are enough."""
+    """Number of processes, each with its own core if there are enough."""
     out: Path = Path("results")
     """Folder of the results, one small JSON file per cell."""
     page: Path = Path("docs/results.md")
-    """The page made of them."""
+    """The page to write from them."""
     work_dir: Path | None = None
     """Folder of studies and their runs; by default in the user's cache."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     render_only: bool = False
-    """Compute nothing, only write the page again."""
+    """Compute nothing; only write the page again."""
     json: bool = False
     """Print only how many cells reach the paper and which could not be computed, as JSON."""
 
@@ -88,15 +90,17 @@ def run(arguments: list[str]) -> int:
 
     work_dir = options.work_dir or cache_directory() / "reproduction"
     limits = limits_from(Limits().checkpoint_seconds, options.trial_limit)
-    settings = Settings(options.out, work_dir, options.workers, options.data_dir, options.max_epochs, limits)
+    settings = Settings(
+        options.out, work_dir, options.workers, options.data_dir, options.max_epochs, limits, options.sampling
+    )
     reproduction = Reproduction(cells, options.plan, settings, fingerprint)
     with ReproductionDisplay(quiet=options.json) as display, first_interrupt() as interrupted:
         for reason in dict.fromkeys(reproduction.missing.values()):
-            display.say(f"Skipped, for this version has no such recipe: {reason}")
+            display.say(f"Skipped, because this version has no such recipe: {reason}")
         finished = reproduction.run(display, lambda: interrupted() or time.monotonic() > deadline)
     _render(options, display.failures)
     if not finished and not options.json:
-        sys.stdout.write("Stopped and saved. The same command goes on.\n")
+        sys.stdout.write("Stopped and saved. Run the same command again to continue.\n")
     if interrupted():
         return cli.INTERRUPTED
     return _say_what_failed(display.failures) if display.failures else cli.DONE
@@ -117,7 +121,7 @@ def _check_counts(options: ReproduceOptions) -> None:
 
 
 def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ...]) -> list[Cell]:
-    """The cells of a table that were asked for."""
+    """The selected cells of a table."""
     cells = table_cells(table)
     for row in rows:
         pick(row, list(dict.fromkeys(cell.row for cell in cells)), "row")
@@ -127,7 +131,7 @@ def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ..
 
 
 class ReproductionDisplay:
-    """A line for every task and every result, and the live table of the study that runs."""
+    """Shows a line for every task and every result, and a live table of the running study."""
 
     def __init__(self, *, quiet: bool):
         self.quiet = quiet
@@ -185,7 +189,7 @@ def _render_again(options: ReproduceOptions) -> int:
 
 
 def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
-    """Write the page, unless there is nothing yet to put on it, and say what came of it."""
+    """Write the page, unless there is no result yet, and print a summary."""
     results = read_results(options.out)
     if results:
         write_atomic(options.page, render_page(results_values(results, read_remarks(options.out))))

@@ -1,9 +1,8 @@
-"""`longspan sample`: let a trained model go on by itself, and hear, see or read what comes."""
+"""`longspan sample`: generate music or text from a trained model."""
 
 from pathlib import Path
 
-from longspan import cli
-from longspan.cli import machine
+from longspan import cli, runtime
 from longspan.cli.options import parse
 from longspan.cli.output import print_json
 from longspan.cli.sample_media import Medium, medium_of, numbered
@@ -17,7 +16,7 @@ def run(arguments: list[str]) -> int:
     sampled = Run.open(options.path)
     check(options, sampled.data.kind_to_sample())
     medium = medium_of(options, sampled.data)
-    machine.prepare(sampled.config.threads)
+    runtime.prepare(sampled.config.threads)
     import jax
 
     from longspan.sampling.generate import generate

@@ -1,4 +1,4 @@
-"""What differs between sampling music and text: how samples begin, what they are made into, how they are shown."""
+"""The differences between sampling music and text: how samples begin, what they become, and how they are shown."""
 
 import shutil
 import sys
@@ -9,22 +9,22 @@ from typing import Any, Literal
 import numpy as np
 
 from longspan.cli.sample_options import SampleOptions
-from longspan.data.text import TextData
+from longspan.data.dataset import DataRecord
+from longspan.data.text import Vocabulary
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
+from longspan.sampling.picture import to_blocks
 from longspan.sampling.prime import name_some, read_music_prime, read_text_prime
 from longspan.sampling.render import render_music, render_text
-from longspan.sampling.terminal import to_blocks
-from longspan.training.runs import DataRecord
 
 DEFAULT_BEATS = 64
 DEFAULT_LENGTHS = {"word": 100, "character": 500}
 
 
 class Medium(ABC):
-    """The music or text of a run, as the options want it."""
+    """The music or text of a run, according to the options."""
 
     length: int
-    """Steps to draw."""
+    """Number of steps to draw."""
     outputs: tuple[Path, ...]
     prime: np.ndarray | None = None
     end_token: int | None = None
@@ -36,7 +36,7 @@ class Medium(ABC):
 
     @abstractmethod
     def finish(self, sample: np.ndarray) -> Any:
-        """A score or text of a drawn sample, the prime before it unless it shall be omitted."""
+        """Turn a drawn sample into a score or text, preceded by the prime unless that is to be omitted."""
 
     @abstractmethod
     def render(self, finished: Any, ending: str) -> bytes:
@@ -44,15 +44,15 @@ class Medium(ABC):
 
     @abstractmethod
     def show(self, finished: list, written: list[Path]) -> None:
-        """Tell the user what there is."""
+        """Show the samples, or the files written, to the user."""
 
     @abstractmethod
     def describe(self, finished: list) -> dict:
-        """What to say of the samples in JSON."""
+        """Describe the samples for JSON."""
 
 
 class Music(Medium):
-    """Piano rolls become scores."""
+    """Music: piano rolls become scores."""
 
     def __init__(self, options: SampleOptions, record: DataRecord):
         super().__init__(options)
@@ -70,7 +70,7 @@ class Music(Medium):
         self.prime = self.prime[: self.options.prime_length]
         if move_by is None and moved_by:
             self.remarks.append(
-                f"the prime was moved by {moved_by:+d} semitones to C for the model, and the sample back; "
+                f"the prime was transposed by {moved_by:+d} semitones to C for the model, and the sample back; "
                 "--prime-shift 0 leaves it where it is"
             )
         if beyond:
@@ -102,14 +102,14 @@ class Music(Medium):
 
 
 class Text(Medium):
-    """Tokens become text."""
+    """Text: tokens become text."""
 
     def __init__(self, options: SampleOptions, record: DataRecord):
         super().__init__(options)
         self.unit: Literal["word", "character"] = "word" if record.unit == "word" else "character"
         self.length = options.length or DEFAULT_LENGTHS[self.unit]
         self.end_token = record.end_token or 0
-        self.vocabulary = TextData("", self.unit, tuple(record.vocabulary or ()), {}, self.end_token)
+        self.vocabulary = Vocabulary(self.unit, tuple(record.vocabulary or ()))
         if options.prime is not None:
             self.prime, unknown = read_text_prime(options.prime, self.vocabulary)
             self.prime = self.prime[: options.prime_length]
@@ -144,14 +144,14 @@ def medium_of(options: SampleOptions, record: DataRecord) -> Medium:
 
 
 def numbered(path: Path, num: int) -> list[Path]:
-    """The files of `num` samples: `path` itself for one, else `stem-1`, `stem-2`, ... padded so that they sort."""
+    """The files of `num` samples: `path` itself for one, else `stem-1`, `stem-2`, ..., padded so that they sort."""
     if num == 1:
         return [path]
     return [path.with_stem(f"{path.stem}-{number:0{len(str(num))}d}") for number in range(1, num + 1)]
 
 
 def unused(path: Path, num: int) -> Path:
-    """A name like `path` none of whose files exist, so that a default never overwrites an earlier sample."""
+    """A path like `path` none of whose files exist, so that the default never overwrites an earlier sample."""
     candidate, number = path, 1
     while any(file.exists() for file in numbered(candidate, num)):
         number += 1
@@ -160,7 +160,7 @@ def unused(path: Path, num: int) -> Path:
 
 
 def say(written: list[Path], figures: str, remarks: list[str]) -> None:
-    """Print the files written and what is remarkable about them."""
+    """Print the files written, with remarks."""
     for path in written:
         sys.stdout.write(f"wrote {path} ({figures})\n")
     for remark in remarks:

@@ -1,4 +1,4 @@
-"""The options of `longspan sample`, and refusing those that make no sense before anything slow happens."""
+"""The options of `longspan sample`, checked before anything slow happens."""
 
 import math
 import os
@@ -13,44 +13,44 @@ from longspan.sampling.prime import MAX_SHIFT
 from longspan.sampling.render import ENDINGS
 
 MAX_STEPS = 2_000_000
-"""Steps of all samples together, so that they fit into memory."""
+"""Maximum number of steps of all samples together, so that they fit into memory."""
 
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Let a trained model go on by itself: music to hear and see, text to read."""
+    """Generate music or text from a trained model."""
 
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     output: Annotated[tuple[Path, ...], tyro.conf.arg(aliases=["-o"], metavar="FILE"), tyro.conf.UseAppendAction] = ()
-    """Where to write: .mid, .wav, .png or .svg for music, .txt for text. By default music goes to sample.mid and text
-    to the terminal."""
+    """File to write: .mid, .wav, .png or .svg for music, .txt for text. By default music is written to sample.mid and
+    text to the terminal."""
     length: int | None = None
-    """Frames, words or characters to draw, a prime not counted; by default 64 beats, 100 words or 500 characters."""
+    """Frames, words or characters to draw, not counting a prime; by default 64 beats, 100 words or 500 characters."""
     num: int = 1
-    """How many samples; the files of several are numbered."""
+    """Number of samples; several files are numbered."""
     temperature: float = 1.0
-    """1 samples the model as it is, less makes it play safe, 0 always takes the likeliest."""
+    """1 samples from the model's distribution, lower values favor likely steps, 0 always takes the likeliest."""
     seed: int = 0
     """The same seed gives the same samples."""
     prime: Path | None = None
     """A MIDI or text file that every sample continues."""
     prime_length: int | None = None
-    """Use only so many of the prime's first frames, words or characters."""
+    """Use only this many of the prime's first frames, words or characters."""
     prime_shift: int | Literal["auto"] = "auto"
-    """Semitones to move a MIDI prime by for the model; the sample is moved back. auto: to C, as most training data."""
+    """Semitones to transpose a MIDI prime by; the sample is transposed back. auto: to C, like most training data."""
     omit_prime: bool = False
-    """Write only what was drawn, without the prime before it."""
+    """Write only what was generated, without the prime before it."""
     tempo: float = 100.0
-    """Quarter notes a minute."""
+    """Quarter notes per minute."""
     re_attack: bool = False
-    """Strike a note in every frame it is on instead of holding it."""
+    """Strike a note again in every frame instead of holding it."""
     json: bool = False
-    """Print only what was written, as JSON."""
+    """Print only a description of what was written, as JSON."""
 
 
 def check(options: SampleOptions, kind: Literal["music", "text"]) -> None:
-    """Refuse options that no run, or no run of this kind, can follow."""
+    """Refuse options that are invalid, or invalid for this kind of data."""
     for flag, value in (("--length", options.length), ("--num", options.num), ("--prime-length", options.prime_length)):
         if value is not None and value < 1:
             raise InputError(f"{flag} must be at least 1: got {value}")
@@ -61,7 +61,7 @@ def check(options: SampleOptions, kind: Literal["music", "text"]) -> None:
     if not 0 <= options.seed < 2**32:
         raise InputError(f"--seed must be from 0 to {2**32 - 1}: got {options.seed}")
     if not 10 <= options.tempo <= 1000:
-        raise InputError(f"--tempo must be from 10 to 1000 quarter notes a minute: got {options.tempo:g}")
+        raise InputError(f"--tempo must be from 10 to 1000 quarter notes per minute: got {options.tempo:g}")
     if options.prime_shift != "auto" and abs(options.prime_shift) > MAX_SHIFT:
         raise InputError(f"--prime-shift must be from {-MAX_SHIFT} to {MAX_SHIFT}: got {options.prime_shift}")
     for path in options.output:

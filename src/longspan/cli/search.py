@@ -13,57 +13,58 @@ from longspan.cli.durations import limits_from
 from longspan.cli.loading import load_data
 from longspan.cli.options import configure, fixed_settings, parse, split_recipe
 from longspan.cli.output import print_json
-from longspan.cli.signals import first_interrupt
 from longspan.cli.study_display import StudyDisplay, show_result
 from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
+from longspan.names import to_plain_name
+from longspan.reproduction.spaces import paper_space
+from longspan.runtime import available_cores, first_interrupt
 from longspan.search import storage
-from longspan.search.cores import available_cores
-from longspan.search.definition import StudyDefinition, check_slots, define
-from longspan.search.paper_spaces import paper_space
 from longspan.search.pool import PoolOptions, run_pool
 from longspan.search.result import StudyResult
-from longspan.search.space import read_space
+from longspan.search.space import Sampling, StudyDefinition, check_slots, define, read_space
 from longspan.search.study import Study, create_or_continue
 
 
 @dataclass(frozen=True)
 class Searching:
-    """How the study is run; only `trials`, `space` and `prune` change what it comes to."""
+    """How the study is run; only `trials`, `space`, `sampling`, `prune` and `trial_limit` change its result."""
 
     trials: int = 20
-    """Number of slots; more than before lets a finished study go on."""
+    """Number of slots; a larger number continues a finished study."""
     workers: int = available_cores()
-    """Processes on this machine, each with its own core while there are enough."""
+    """Number of processes on this machine, each with its own core if there are enough."""
     space: Path | None = None
-    """TOML file of what to search; by default the paper's intervals and grids."""
+    """TOML file of the search space; by default the paper's intervals and grids."""
     storage: str | None = None
     """sqlite:///FILE or postgresql://HOST/DATABASE; by default $LONGSPAN_STORAGE, else a file in the study's folder."""
     study: str | None = None
     """Name of the study; by default DATA-RECIPE."""
     study_dir: Path | None = None
     """Folder of the study; by default studies/NAME."""
+    sampling: Sampling = "random"
+    """How slots draw their settings: independently, or from a Sobol sequence, which fills the space more evenly."""
     prune: bool = False
     """Stop slots whose best validation score falls below the median of the first five slots at the same epoch."""
     heartbeat_seconds: int = 30
-    """Workers on other machines are taken for dead after four times this silence."""
+    """Interval of heartbeats; a worker on another machine counts as dead after four intervals without one."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints of a run."""
+    """Longest time between two checkpoints of a run, in seconds."""
     trial_limit: str | None = None
-    """Processor time, such as 30m, after which a trial ends with its epoch; its best weights by then count."""
+    """Processor time, such as 30m, after which a trial ends with its current epoch; its best weights so far count."""
     json: bool = False
     """Print only the result, as JSON."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Random search over the settings of a recipe, chosen on the validation split.
+    """Random search over the settings of a recipe; the winner is chosen on the validation split.
 
-    Slot 0 is the recipe with the settings given here; the others draw theirs from the space, always the same ones for
-    the same --seed. A setting given here is kept as given. The same command again goes on where it was stopped.
+    Slot 0 is the recipe with the settings given here; the others draw theirs from the space, always the same for the
+    same --seed. A setting given here is not searched. The same command continues where it was stopped.
     """
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -78,7 +79,7 @@ def run(arguments: list[str]) -> int:
     limits = limits_from(searching.checkpoint_seconds, searching.trial_limit)
     content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
-    check_slots(definition, searching.trials, content.kind)
+    check_slots(definition, searching.trials, content.record.predicted)
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
@@ -98,9 +99,10 @@ def run(arguments: list[str]) -> int:
 
 
 def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
-    """The options, and the settings that were given and so are not searched."""
+    """The options, and the settings that are given explicitly and therefore not searched."""
     recipe, flags = split_recipe(arguments)
-    config, from_file = configure(recipe, flags)
+    base = configure(recipe, flags)
+    config, from_file = base.config, set(base.from_toml)
     fixed = fixed_settings(flags) | from_file
     options = parse(SearchOptions, flags, "longspan search [RECIPE]", SearchOptions(config))
     for name in ("trials", "workers", "heartbeat_seconds"):
@@ -110,16 +112,23 @@ def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
 
 
 def definition_of(options: SearchOptions, fixed: set[str], fingerprint: str) -> StudyDefinition:
-    """The study a command line describes."""
+    """The study that a command line describes."""
     config, searching = options.config, options.searching
     if searching.space:
         space = read_space(searching.space, config)
     else:
         space = paper_space(config, target_kind(config.data, searching.data_dir))
     space = {name: value for name, value in space.items() if name not in fixed}
-    name = searching.study or f"{Path(config.data.split(':')[-1]).stem}-{config.recipe.replace(':', '-')}"
+    stem = Path(config.data.split(":")[-1]).stem
+    name = searching.study or to_plain_name(f"{stem}-{config.recipe.replace(':', '-')}")
     return define(
-        name, config, space, fingerprint, prune=searching.prune, heartbeat_seconds=searching.heartbeat_seconds
+        name,
+        config,
+        space,
+        fingerprint,
+        prune=searching.prune,
+        sampling=searching.sampling,
+        heartbeat_seconds=searching.heartbeat_seconds,
     )
 
 
@@ -131,7 +140,7 @@ def _say_how_to_go_on(study: Study, *, as_json: bool) -> int:
     else:
         sys.stdout.write(
             f"Stopped and saved: {finished} of {study.slot_count} slots are done.\n"
-            "Go on with the same command again, or let a worker join:\n"
+            "Run the same command again to continue, or let a worker join:\n"
             f"    longspan worker {url} --study {name}\n"
         )
     return cli.INTERRUPTED
@@ -142,8 +151,8 @@ def _say_where(study: Study, *, as_json: bool) -> int:
         print_json({"study": study.definition.name, "status": "elsewhere", "slots": study.slot_count})
     else:
         sys.stdout.write(
-            f"All {study.slot_count} slots are done, but the winning run is not in this folder: a worker where it is "
-            "writes the result, then the same command shows it.\n"
+            f"All {study.slot_count} slots are done, but the winning run is not in this folder: a worker on "
+            "the machine that has it writes the result; then run the same command again to show it.\n"
         )
     return cli.DONE
 
@@ -155,6 +164,6 @@ def _show(study: Study, folder: Path, *, as_json: bool) -> int:
     else:
         show_result(result, folder)
     if result.winner is None:
-        sys.stderr.write(f"longspan: none of the {result.slots} slots ended well; see their reasons above\n")
+        sys.stderr.write(f"longspan: none of the {result.slots} slots finished with a score; see their reasons above\n")
         return cli.DIVERGED
     return cli.DONE

@@ -1,26 +1,37 @@
-"""What `train`, `resume` and `evaluate` do once JAX may be imported: train, score, show."""
+"""The part of `train`, `resume` and `evaluate` that needs JAX: train, score and show."""
 
 import sys
 
 import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from longspan import cli
-from longspan.cli.display import TrainingDisplay, reference_rows, show_scores
 from longspan.cli.options import Watching
 from longspan.cli.output import print_json
-from longspan.cli.signals import first_interrupt
-from longspan.data.kinds import Data
+from longspan.data.dataset import Dataset
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.training.loop import Listener, Outcome, train
+from longspan.metrics import METRICS
+from longspan.progress import TrainingDisplay
+from longspan.reproduction.tables import figures_on_test
+from longspan.runtime import first_interrupt
+from longspan.training.listeners import Listener, TensorBoardListener
+from longspan.training.loop import Outcome, train
+from longspan.training.optimizers import ADVISED
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
-from longspan.training.tensorboard import TensorBoardListener
 
 
-def run_to_end(run: Run, content: Data, watching: Watching) -> int:
-    """Train a run to its end, score its best weights on the test split and say what to do next."""
-    as_json = watching.json
+def run_to_end(run: Run, content: Dataset, watching: Watching, *, config_changed: bool = False) -> int:
+    """Train a run to its end, score its best weights on the test split and suggest what to do next.
+
+    A config that has changed since the run was opened is written once no other process is training the run.
+    """
+    as_json, time_up = watching.json, watching.time_up()
     with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
+        if config_changed:
+            run.write_config()
         listeners: list[Listener] = [display]
         if watching.tensorboard:
             listeners.append(TensorBoardListener(run))
@@ -28,14 +39,15 @@ def run_to_end(run: Run, content: Data, watching: Watching) -> int:
             run,
             content,
             listeners=listeners,
-            interrupted=interrupted,
+            interrupted=lambda: interrupted() or time_up(),
             checkpoint_seconds=watching.checkpoint_seconds,
         )
     if outcome.status == "diverged":
-        sys.stderr.write(f"longspan: diverged at {outcome.reason}\n")
+        sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
         return cli.DIVERGED
     if outcome.status == "interrupted":
-        return _after_interrupt(run, content, outcome, as_json)
+        _say_how_to_go_on(run, content, outcome, as_json)
+        return cli.INTERRUPTED if interrupted() else cli.DONE
     result = {"test": msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))}
     run.write_result(result)
     if as_json:
@@ -45,7 +57,7 @@ def run_to_end(run: Run, content: Data, watching: Watching) -> int:
     return cli.DONE
 
 
-def evaluate(run: Run, content: Data, split: str, *, as_json: bool) -> int:
+def evaluate(run: Run, content: Dataset, split: str, *, as_json: bool) -> int:
     """Score the best weights of a run on a split."""
     scores = SplitEvaluator(content, split).scores(trained_model(run))
     if as_json:
@@ -55,18 +67,58 @@ def evaluate(run: Run, content: Data, split: str, *, as_json: bool) -> int:
     return cli.DONE
 
 
-def _scores_document(run: Run, content: Data, split: str, scores: dict) -> dict:
+def _scores_document(run: Run, content: Dataset, split: str, scores: dict) -> dict:
     references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
     return {"run": str(run.path), "split": split, **scores, "references": references}
 
 
-def _after_interrupt(run: Run, content: Data, outcome: Outcome, as_json: bool) -> int:
+def _say_how_to_go_on(run: Run, content: Dataset, outcome: Outcome, as_json: bool) -> None:
     score = SplitEvaluator(content, "valid").log_likelihood(outcome.model)
     if as_json:
         print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
     else:
         sys.stdout.write(
             f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
-            f"Go on with:  longspan resume {run.path}\n"
+            f"Continue with:  longspan resume {run.path}\n"
         )
-    return cli.INTERRUPTED
+
+
+def show_scores(run: Run, data: Dataset, split: str, scores: Scores, reason: str = "") -> None:
+    """Print scores beside trivial baselines and the paper's numbers, and suggest what to try next."""
+    console = Console(highlight=False)
+    if reason:
+        console.print(f"Done: {reason}.", markup=False)
+    metrics = [metric for name, metric in METRICS.items() if getattr(scores, name) is not None]
+    title = escape(f"{run.config.recipe} on {run.config.data}, {split} split")
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
+    ours = [
+        metric.show(getattr(scores, metric.name), getattr(scores, f"{metric.name}_error", None)) for metric in metrics
+    ]
+    table.add_row("this model", *ours, style="bold")
+    for label, figures in reference_rows(run, data, split):
+        table.add_row(label, *(metric.show(figures.get(metric.name)) for metric in metrics))
+    console.print(table)
+    console.print(next_commands(run, split), markup=False)
+
+
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+"""Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
+
+
+def next_commands(run: Run, split: str) -> str:
+    """Commands to try on a run whose scores were just shown, one per line."""
+    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
+
+
+def reference_rows(run: Run, data: Dataset, split: str) -> list[tuple[str, dict[str, float]]]:
+    """References for a score: the paper's cell for this recipe, and baselines that ignore the past."""
+    rows = []
+    cell = figures_on_test(run.config.recipe, run.config.data) if split == "test" else None
+    if cell:
+        rows.append(("paper", cell))
+    return [*rows, *data.baselines(split).rows()]

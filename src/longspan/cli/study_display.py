@@ -1,4 +1,4 @@
-"""What a person sees of a study: a live table of its slots, and the winner beside the paper's number."""
+"""Display of a study: a live table of its slots, and the winner beside the paper's numbers."""
 
 import math
 import shutil
@@ -11,22 +11,21 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from longspan import paper
-from longspan.cli.figures import SHOWN, format_figure
-from longspan.search.result import StudyResult, winner_of
-from longspan.search.slots import Slot
+from longspan.metrics import METRICS, setting
+from longspan.reproduction.tables import figures_on_test
+from longspan.search.result import StudyResult, run_path, winner_of
 from longspan.search.space import changes
-from longspan.search.study import Study
+from longspan.search.study import Slot, Study
 
 STYLES = {"done": "", "running": "bold", "waiting": "dim", "diverged": "red", "lost": "red", "pruned": "dim"}
 LINES_BESIDE_TABLE = 8
 
 
 class StudyDisplay:
-    """A table that follows the study; on something that is not a terminal, one line per finished slot."""
+    """A live table of the study; if the output is not a terminal, one line per finished slot."""
 
     def __init__(self, study: Study, *, quiet: bool, told: Iterable[int] = ()):
-        """`told` are the slots that need no line any more."""
+        """`told` are the slots that were already shown."""
         self.study = study
         self.console = Console(stderr=quiet, quiet=quiet, highlight=False)
         self.live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
@@ -49,7 +48,7 @@ class StudyDisplay:
             self.live.stop()
 
     def refresh(self) -> None:
-        """Show how the slots stand now."""
+        """Show the current state of the slots."""
         slots = self.study.slots()
         for slot in slots:
             if slot.finished and slot.number not in self.told:
@@ -97,7 +96,7 @@ def _table(study: Study, slots: list[Slot]) -> Group:
 
 
 def _best(slot: Slot) -> float:
-    """What a finished slot is compared by, else the best so far."""
+    """The score of a finished slot, otherwise the best so far."""
     if slot.outcome and slot.outcome.valid_log_likelihood is not None:
         return slot.outcome.valid_log_likelihood
     return max(slot.curve.values(), default=float("-inf"))
@@ -109,14 +108,11 @@ def _score(slot: Slot) -> str:
 
 def describe_settings(settings: dict) -> str:
     """Settings that differ from the recipe's, on one line."""
-    shown = (
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
-    )
-    return ", ".join(shown) or "the recipe as it stands"
+    return ", ".join(f"{name} {setting(value)}" for name, value in settings.items()) or "the recipe unchanged"
 
 
 def show_result(result: StudyResult, folder: Path) -> None:
-    """Print how the slots ended and the winner's scores, beside the paper's."""
+    """Print how the slots ended, and the winner's scores beside the paper's."""
     console = Console(highlight=False)
     ended = ", ".join(f"{result.count(status)} {status}" for status in STYLES if result.count(status))
     console.print(f"{result.slots} slots: {ended}.")
@@ -131,18 +127,18 @@ def show_result(result: StudyResult, folder: Path) -> None:
         soft_wrap=True,
         markup=False,
     )
-    names = [name for name in SHOWN if name in winner.tested.test]
+    metrics = [metric for name, metric in METRICS.items() if name in winner.tested.test]
     table = Table(title=escape(f"{result.recipe} on {result.data}, test split"), title_justify="left")
     table.add_column("")
-    for name in names:
-        table.add_column(SHOWN[name], justify="right")
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
     test = winner.tested.test
-    ours = [format_figure(name, test[name], test.get(f"{name}_error")) for name in names]
+    ours = [metric.show(test[metric.name], test.get(f"{metric.name}_error")) for metric in metrics]
     table.add_row("this model", *ours, style="bold")
-    if figures := paper.figures_on_test(result.recipe, result.data):
-        table.add_row("paper", *(format_figure(name, figures.get(name)) for name in names))
+    if figures := figures_on_test(result.recipe, result.data):
+        table.add_row("paper", *(metric.show(figures.get(metric.name)) for metric in metrics))
     console.print(table)
     console.print(
-        f"The run is {folder / 'trials' / f'slot-{winner.slot:04d}'}, all slots are in {folder / 'result.json'}",
+        f"The run is {run_path(folder, winner.slot)}, all slots are in {folder / 'result.json'}",
         markup=False,
     )

@@ -1,7 +1,7 @@
 """Data sets: their names, downloads and conversions, the user's own files, and chunks for training.
 
-Nothing here knows of JAX. Names are resolved on first use, so that the table of data sets
-(`longspan.data.names`) costs nothing to import.
+Nothing here uses JAX. Names are resolved on first use, so that importing the table of data sets (`longspan.data.names`)
+costs nothing.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longspan.data.baselines import MusicBaselines, TextBaselines, trivial_baselines
+    from longspan.data.baselines import MusicBaselines, TextBaselines
+    from longspan.data.dataset import Chunks, DataRecord, Dataset, DataSummary, TargetKind, fingerprint_of, summarize
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.kinds import Data, TargetKind, targets_of
-    from longspan.data.library import Entry, catalogue, load, target_kind
+    from longspan.data.library import Entry, catalogue, load, register_dataset, target_kind
     from longspan.data.music import MusicData
     from longspan.data.progress import Progress
-    from longspan.data.sequences import Chunks, arrange, chunk_order, song_order
-    from longspan.data.summary import DataSummary, summarize
+    from longspan.data.sequences import arrange, arrange_pairs, song_order
     from longspan.data.tasks import TaskData
     from longspan.data.text import TextData
 
 __all__ = [
     "Chunks",
-    "Data",
+    "DataRecord",
     "DataSummary",
+    "Dataset",
     "Entry",
     "ImportReport",
     "MusicBaselines",
@@ -35,26 +35,25 @@ __all__ = [
     "TextBaselines",
     "TextData",
     "arrange",
+    "arrange_pairs",
     "catalogue",
-    "chunk_order",
+    "fingerprint_of",
     "import_path",
     "load",
+    "register_dataset",
     "song_order",
     "summarize",
     "target_kind",
-    "targets_of",
-    "trivial_baselines",
 ]
 
 _HOMES = {
-    "baselines": ("MusicBaselines", "TextBaselines", "trivial_baselines"),
+    "baselines": ("MusicBaselines", "TextBaselines"),
+    "dataset": ("Chunks", "DataRecord", "DataSummary", "Dataset", "TargetKind", "fingerprint_of", "summarize"),
     "importing": ("ImportReport", "import_path"),
-    "kinds": ("Data", "TargetKind", "targets_of"),
-    "library": ("Entry", "catalogue", "load", "target_kind"),
+    "library": ("Entry", "catalogue", "load", "register_dataset", "target_kind"),
     "music": ("MusicData",),
     "progress": ("Progress",),
-    "sequences": ("Chunks", "arrange", "chunk_order", "song_order"),
-    "summary": ("DataSummary", "summarize"),
+    "sequences": ("arrange", "arrange_pairs", "song_order"),
     "tasks": ("TaskData",),
     "text": ("TextData",),
 }

@@ -1,55 +1,135 @@
-"""Data sets as `.npz` files: how sets are stored here, and which other layouts of piano rolls are understood.
+"""Data sets as `.npz` files: how they are stored here, and which other layouts of piano rolls are understood.
 
-Stored sets of music hold, for each split, `train` (frames x 88, all songs one after another) and
-`train_lengths`; of text, `train` (the token ids). `metadata` is JSON in a string array. A user's file may
-instead hold one array a song, named `train/000` and so on, or songs under any other names, which are then
-split like MIDI files.
+For each split, stored music has arrays such as `train` (frames x 88, all songs concatenated) and `train_lengths`;
+stored text has `train` (the token ids). `metadata` is JSON in a string array. A user's file may instead have one array
+per song, named `train/000` and so on, or songs under any other names, which are then split like MIDI files.
 
-Files may come from anywhere: pickles are refused, and every size is known before memory is taken.
+Files may come from untrusted sources: pickles are refused, every size is known before memory is allocated, and arrays
+are read in blocks, so that a roll takes one byte per key whatever the type of its numbers.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song, check_song
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MusicData, Song, check_shape, check_values
 from longspan.data.names import SPLITS
 from longspan.data.splitting import SONG_SHARES, split_songs
-from longspan.data.text import END, UNKNOWN, TextData
-from longspan.errors import InputError
+from longspan.data.text import END, TextData, Unit
+from longspan.data.zips import open_zip
+from longspan.errors import InputError, printable
 from longspan.files import replacing
+from longspan.limits import (
+    FRAMES,
+    FRAMES_PER_BEAT,
+    HEADER_BYTES,
+    METADATA_CHARACTERS,
+    OCTAVE_SHIFT,
+    SONGS,
+    TOKENS,
+    most_unpacked,
+)
 
 FORMAT = 1
-MAX_BYTES = 2**30
+BLOCK = 2**20
+"""Numbers read or written at once."""
 
-Arrays = dict[str, np.ndarray]
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The metadata of a stored set; optional in a user's file of rolls."""
+
+    format: int = FORMAT
+    kind: Literal["music", "text"] = "music"
+    origin: str | None = None
+    remarks: tuple[str, ...] = ()
+    frames_per_beat: int | None = None
+    octave_shift: int = 0
+    unit: Unit = "word"
+    vocabulary: tuple[str, ...] = ()
+    end_token: int = 0
+
+
+class Format(msgspec.Struct, frozen=True):
+    """The only field that every format has."""
+
+    format: int = FORMAT
 
 
 def write_set(path: Path, data: MusicData | TextData) -> None:
     """Store a data set at `path`, whole or not at all."""
+    metadata = _describe(data)
+    if len(metadata) > METADATA_CHARACTERS:
+        raise InputError(
+            f"the vocabulary and remarks of {data.name} have {len(metadata)} characters, more than the "
+            f"{METADATA_CHARACTERS} allowed; keep fewer symbols or leave out bad files"
+        )
+    arrays = [_Stored("metadata", (), f"<U{len(metadata)}", [metadata.encode("utf-32-le")]), *_arrays(data)]
+    with replacing(path) as file:
+        # Very repetitive data can compress so well that a reader would take the file for a decompression bomb.
+        for packing in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+            file.seek(0)
+            file.truncate()
+            if _pack(file, arrays, packing) <= most_unpacked(file.tell()):
+                break
+
+
+class _Stored(NamedTuple):
+    """An array to be stored, with its content in parts."""
+
+    name: str
+    shape: tuple[int, ...]
+    descr: str
+    parts: list[bytes] | list[np.ndarray]
+
+
+def _describe(data: MusicData | TextData) -> str:
     metadata: dict[str, Any] = {
         "format": FORMAT,
-        "kind": data.kind,
+        "kind": data.record.kind,
         "origin": data.origin,
         "remarks": list(data.remarks),
     }
-    arrays: Arrays = {}
     if isinstance(data, MusicData):
         metadata |= {"frames_per_beat": data.frames_per_beat, "octave_shift": data.octave_shift}
-        for split in SPLITS:
-            arrays[split] = np.concatenate(data.splits[split])
-            arrays[f"{split}_lengths"] = np.array([len(song) for song in data.splits[split]], np.int64)
     else:
         metadata |= {"unit": data.unit, "vocabulary": list(data.vocabulary), "end_token": data.end_token}
-        arrays |= data.splits
-    with replacing(path) as file:
-        np.savez_compressed(file, metadata=np.array(json.dumps(metadata)), **arrays)  # pyright: ignore[reportArgumentType]
+    return json.dumps(metadata)
+
+
+def _arrays(data: MusicData | TextData) -> Iterator[_Stored]:
+    for split in SPLITS:
+        if isinstance(data, MusicData):
+            songs = data.splits[split]
+            lengths = np.array([len(song) for song in songs], "<i8")
+            yield _Stored(split, (int(lengths.sum()), KEYS), "|u1", [np.ascontiguousarray(song) for song in songs])
+            yield _Stored(f"{split}_lengths", lengths.shape, "<i8", [lengths])
+        else:
+            tokens = data.splits[split]
+            smallest = np.min_scalar_type(max(len(data.vocabulary) - 1, 0)).newbyteorder("<")
+            blocks = [tokens[start : start + BLOCK].astype(smallest) for start in range(0, len(tokens), BLOCK)]
+            yield _Stored(split, tokens.shape, smallest.str, blocks)
+
+
+def _pack(file: BinaryIO, arrays: list[_Stored], packing: int) -> int:
+    """Write an archive of arrays; return the number of bytes it unpacks to."""
+    with zipfile.ZipFile(file, "w", packing) as archive:
+        for name, shape, descr, parts in arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                header = {"descr": descr, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(member, header)  # pyright: ignore[reportArgumentType]
+                for part in parts:
+                    member.write(part if isinstance(part, bytes) else part.data)
+        return sum(info.file_size for info in archive.infolist())
 
 
 def read_set(
@@ -60,109 +140,160 @@ def read_set(
     split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
 ) -> MusicData | TextData:
-    """Read a stored set, or a user's piano rolls; the keywords are for what a user's file does not say."""
-    arrays = read_arrays(path)
-    metadata = _metadata(arrays.pop("metadata", None), path)
+    """Read a stored set or a user's piano rolls; the keyword arguments supply what a user's file does not say."""
+    with open_zip(path, ".npz file") as archive:
+        rolls = _Rolls(archive, path)
+        metadata = rolls.metadata()
+        origin, remarks = printable(metadata.origin or path.name), tuple(map(printable, metadata.remarks))
+        if metadata.kind == "text":
+            splits = {split: rolls.tokens(split, len(metadata.vocabulary)) for split in SPLITS}
+            return TextData(name, metadata.unit, metadata.vocabulary, splits, metadata.end_token, origin, remarks)
+        per_beat = frames_per_beat if metadata.frames_per_beat is None else metadata.frames_per_beat
+        return MusicData(name, rolls.songs(split, seed), per_beat, metadata.octave_shift, origin, remarks)
+
+
+class _Array(NamedTuple):
+    """An array of an archive, opened and positioned after its header."""
+
+    file: BinaryIO
+    name: str
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+
+    def take(self, count: int) -> np.ndarray:
+        """The next numbers of the array."""
+        content = self.file.read(count * self.dtype.itemsize)
+        if len(content) < count * self.dtype.itemsize:
+            raise ValueError(f"{self.name} is truncated")
+        return np.frombuffer(content, self.dtype)
+
+
+class _Rolls:
+    """The arrays of an archive, interpreted as the parts of a data set."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: Path):
+        self.archive = archive
+        self.path = path
+        npy = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        self.members = {info.filename.removesuffix(".npy"): info for info in npy}
+        self.frames = self.symbols = 0
+
+    def metadata(self) -> Metadata:
+        """The metadata of the file, checked."""
+        if "metadata" not in self.members:
+            return Metadata()
+        with self._open("metadata") as array:
+            del self.members["metadata"]
+            if array.dtype.kind != "U" or array.shape != () or array.dtype.itemsize > 4 * METADATA_CHARACTERS:
+                raise InputError(f"{self.path} has an array 'metadata' that is not JSON; rename or remove it")
+            text = str(array.take(1)[0])
+        try:
+            known = msgspec.json.decode(text, type=Format).format == FORMAT
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InputError(f"{self.path} has an array 'metadata' that is not JSON; rename or remove it") from error
+        if not known:
+            raise InputError(f"{self.path} was written in a format this version does not read; import its source again")
+        try:
+            return _checked(msgspec.json.decode(text, type=Metadata))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InputError(f"{self.path} is a damaged data set ({error}); import it again") from error
+
+    def songs(self, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
+        """The songs by split: the file's own split if it has one, otherwise by shares and seed."""
+        if all(f"{split}_lengths" in self.members for split in SPLITS):
+            return {split: self._cut(split) for split in SPLITS}
+        songs = {name: self._song(name) for name in self.members}
+        by_split = {split: [song for name, song in songs.items() if name.split("/")[0] == split] for split in SPLITS}
+        if not any(by_split.values()):
+            return split_songs(songs, shares, seed)
+        missing = [split for split, members in by_split.items() if not members]
+        if missing or sum(map(len, by_split.values())) < len(songs):
+            raise InputError(f"{self.path} must name every song train/..., valid/... or test/... and have some of each")
+        return by_split
+
+    def tokens(self, name: str, vocabulary: int) -> np.ndarray:
+        """A stream of tokens below the size of the vocabulary."""
+        with self._open(name) as array:
+            self._check_stream(array, TOKENS - self.symbols)
+            self.symbols += array.shape[0]
+            tokens = np.empty(array.shape, np.int32)
+            for start in range(0, len(tokens), BLOCK):
+                block = array.take(min(BLOCK, len(tokens) - start))
+                if block.min() < 0 or block.max() >= vocabulary:
+                    raise InputError(f"{self.path} has tokens of {name} outside the vocabulary; import it again")
+                tokens[start : start + BLOCK] = block
+        return tokens
+
+    def _cut(self, split: str) -> list[Song]:
+        with self._open(f"{split}_lengths") as array:
+            self._check_stream(array, SONGS)
+            lengths = array.take(array.shape[0]).tolist()
+        frames = self._song(split)
+        if min(lengths, default=0) < 1 or sum(lengths) != len(frames):  # Python integers, which do not overflow
+            raise InputError(
+                f"'{split}' in {self.path} has {len(frames)} frames, which its lengths do not add up to; "
+                "import its source again"
+            )
+        return np.split(frames, np.cumsum(lengths[:-1], dtype=np.int64))
+
+    def _song(self, name: str) -> Song:
+        where = f"'{name}' in {self.path}"
+        with self._open(name) as array:
+            check_shape(array.shape, array.dtype, where)
+            self.frames += array.shape[0]
+            if self.frames > FRAMES:
+                raise InputError(f"{self.path} has more than {FRAMES} frames; import a part of it")
+            song = np.empty(array.shape, np.uint8)
+            # Blocks of whole frames, or of whole keys if the file stores key by key.
+            lines = song.T if array.fortran else song
+            height = max(1, BLOCK // lines.shape[1])
+            for start in range(0, len(lines), height):
+                part = lines[start : start + height]
+                part[:] = check_values(array.take(part.size), where).reshape(part.shape)
+        return song
+
+    def _check_stream(self, array: _Array, most: int) -> None:
+        if len(array.shape) != 1 or array.dtype.kind not in "iu":
+            raise InputError(f"{self.path} is a damaged data set ('{array.name}' is not a list of integers)")
+        if array.shape[0] > most:
+            raise InputError(f"{self.path} has more than the {most} numbers allowed in '{array.name}'; split it up")
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[_Array]:
+        if name not in self.members:
+            raise InputError(f"{self.path} is a damaged data set (it has no '{name}'); import it again")
+        info = self.members[name]
+        with self.archive.open(info) as file:
+            start = io.BytesIO(file.read(HEADER_BYTES))
+            shape, fortran, dtype = _header(start, info.filename)
+            claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - start.tell()
+            if claimed > there:
+                raise ValueError(f"{info.filename} claims {claimed} bytes and has {there}")
+            file.seek(start.tell())
+            yield _Array(file, name, shape, fortran, dtype)  # pyright: ignore[reportArgumentType]
+
+
+def _header(file: io.BytesIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     try:
-        if metadata.get("kind") == "text":
-            return _text(arrays, metadata, name)
-        return MusicData(
-            name,
-            _songs(arrays, path, split, seed),
-            int(metadata.get("frames_per_beat", frames_per_beat)),
-            int(metadata.get("octave_shift", 0)),
-            str(metadata.get("origin", path.name)),
-            tuple(map(str, metadata.get("remarks", ()))),
-        )
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is a damaged data set ({error!r}); import it again") from error
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    # NumPy raises many kinds of exception on broken headers; all mean the same here.
+    except Exception as error:
+        raise ValueError(f"{name} is not a NumPy array ({error})") from error
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds Python objects, which are never opened; save one array per song")
+    if min(shape, default=1) < 0 or dtype.itemsize == 0:
+        raise ValueError(f"{name} has shape {shape} and numbers of {dtype.itemsize} bytes")
+    return shape, fortran, dtype
 
 
-def read_arrays(path: Path) -> Arrays:
-    """The arrays of an `.npz` file of at most `MAX_BYTES`, without pickles."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            total = sum(info.file_size for info in members)
-            if total > MAX_BYTES:
-                raise InputError(f"{path} unpacks to {total} bytes, more than the {MAX_BYTES} allowed; split it up")
-            return {info.filename.removesuffix(".npy"): _read_member(archive, info) for info in members}
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{path} is not a readable .npz file: {error}") from error
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(info) as file:
-        shape, dtype = _header(file)
-        claimed = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject:
-            raise ValueError(f"{info.filename} holds Python objects, which are never opened; save one array a song")
-        if claimed > info.file_size:
-            raise ValueError(f"{info.filename} claims {claimed} bytes and has {info.file_size}")
-    with archive.open(info) as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _header(file: BinaryIO | Any) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    return shape, dtype
-
-
-def _metadata(array: np.ndarray | None, path: Path) -> dict[str, Any]:
-    if array is None:
-        return {}
-    try:
-        metadata = json.loads(str(array))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} has an array 'metadata' that is not JSON; rename or remove it") from error
-    if not isinstance(metadata, dict) or metadata.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{path} was written in a format this version does not read; import its source again")
-    return metadata
-
-
-def _songs(arrays: Arrays, path: Path, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
-    if all(f"{split}_lengths" in arrays for split in SPLITS):
-        return {split: _cut(arrays[split], arrays[f"{split}_lengths"], f"'{split}' in {path}") for split in SPLITS}
-    songs = {name: check_song(array, f"'{name}' in {path}") for name, array in arrays.items()}
-    by_split = {split: [song for name, song in songs.items() if name.split("/")[0] == split] for split in SPLITS}
-    if not any(by_split.values()):
-        return split_songs(songs, shares, seed)
-    missing = [split for split, members in by_split.items() if not members]
-    if missing or sum(map(len, by_split.values())) < len(songs):
-        raise InputError(f"{path} must name every song train/..., valid/... or test/... and have some of each")
-    return by_split
-
-
-def _cut(frames: np.ndarray, lengths: np.ndarray, where: str) -> list[Song]:
-    frames = check_song(frames, where)
-    if (
-        lengths.ndim != 1
-        or lengths.dtype.kind not in "iu"
-        or lengths.min(initial=1) < 1
-        or lengths.sum() != len(frames)
-    ):
-        raise InputError(f"{where} has {len(frames)} frames, which its lengths do not add up to")
-    return np.split(frames, np.cumsum(lengths[:-1]))
-
-
-def _text(arrays: Arrays, metadata: dict[str, Any], name: str) -> TextData:
-    vocabulary = tuple(map(str, metadata["vocabulary"]))
-    splits = {split: arrays[split].astype(np.int32) for split in SPLITS}
-    for split, tokens in splits.items():
-        if tokens.ndim != 1 or tokens.min(initial=0) < 0 or tokens.max(initial=0) >= len(vocabulary):
-            raise ValueError(f"tokens of {split} outside the vocabulary")
-    if metadata["unit"] not in UNKNOWN or vocabulary[metadata["end_token"]] != END:
+def _checked(metadata: Metadata) -> Metadata:
+    if metadata.frames_per_beat is not None and not 1 <= metadata.frames_per_beat <= FRAMES_PER_BEAT:
+        raise ValueError(f"frames_per_beat must be from 1 to {FRAMES_PER_BEAT}, got {metadata.frames_per_beat}")
+    if abs(metadata.octave_shift) > OCTAVE_SHIFT:
+        raise ValueError(f"octave_shift must be from -{OCTAVE_SHIFT} to {OCTAVE_SHIFT}, got {metadata.octave_shift}")
+    if metadata.kind == "text" and metadata.vocabulary[metadata.end_token : metadata.end_token + 1] != (END,):
         raise ValueError("no such unit or end token")
-    return TextData(
-        name,
-        metadata["unit"],
-        vocabulary,
-        splits,
-        int(metadata["end_token"]),
-        str(metadata["origin"]),
-        tuple(map(str, metadata["remarks"])),
-    )
+    return metadata

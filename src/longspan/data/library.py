@@ -1,16 +1,18 @@
-"""Any data set by its name or path: the one door the rest of the program uses."""
+"""Load any data set by its name or path; the rest of the program loads data only through this module."""
 
 from __future__ import annotations
 
 import difflib
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from longspan.data.archive import read_set
 from longspan.data.chorales import chorales_available, load_chorales
+from longspan.data.dataset import Dataset, TargetKind
 from longspan.data.download import benchmark_files
-from longspan.data.kinds import Data, TargetKind, targets_of, targets_of_unit
 from longspan.data.midi_folder import gather_midi
 from longspan.data.music import read_benchmark_rolls
 from longspan.data.names import BACH, BENCHMARKS, BUILT_IN, DEFAULT_SPAN, TASK_DESCRIPTIONS
@@ -19,75 +21,103 @@ from longspan.data.storage import data_directory, imported_directory
 from longspan.data.tasks import TaskData
 from longspan.data.text import Unit, load_text_file, read_benchmark_text
 from longspan.errors import InputError
+from longspan.files import user_path
 
 UNIT_PREFIXES: dict[str, Unit] = {"words": "word", "chars": "character"}
+TEXT_TARGETS: dict[Unit, TargetKind] = {"word": "words", "character": "characters"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the list of data sets; `state` says whether it can be used without a download."""
+    """An entry in the list of data sets; `state` says whether it can be used without a download."""
 
     name: str
     description: str
     state: Literal["ready", "to download", "needs music21"]
 
 
+class Found(NamedTuple):
+    """A data set found by its name but not loaded yet."""
+
+    target_kind: TargetKind
+    load: Callable[[], Dataset]
+
+
 def load(
     name: str, data_dir: Path | str | None = None, *, span: int = DEFAULT_SPAN, progress: Progress | None = None
-) -> Data:
+) -> Dataset:
     """Load a data set.
 
     Args:
-        name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, a synthetic task (`addition`, ...), an imported set, or
-            a path: a folder of MIDI files, an `.npz` of piano rolls, a text file (by characters; `words:path`
-            reads it by words).
-        data_dir: where benchmarks and imported sets are, see `storage.data_directory`.
-        span: how long the sequences of a synthetic task are.
-        progress: told how far a download or conversion is.
-
-    Returns:
-        `MusicData`, `TextData` or `TaskData`; their `kind` tells which.
+        name: a benchmark (`jsb`, `ptb-words`, ...), `bach`, a synthetic task (`addition`, ...), an imported set, one
+            registered by `register_dataset`, or a path: a folder of MIDI files, an `.npz` of piano rolls, a text file
+            (by characters; `words:path` reads it by words).
+        data_dir: the folder of benchmarks and imported sets, see `storage.data_directory`.
+        span: approximate sequence length of a synthetic task.
+        progress: called with the progress of a download or conversion.
     """
+    return find(name, data_dir, span=span, progress=progress).load()
+
+
+def target_kind(name: str, data_dir: Path | str | None = None) -> TargetKind:
+    """The kind of target of a data set, determined without downloading or converting anything."""
+    return find(name, data_dir).target_kind
+
+
+def find(
+    name: str, data_dir: Path | str | None = None, *, span: int = DEFAULT_SPAN, progress: Progress | None = None
+) -> Found:
+    """Find out what a name or path refers to; arguments as for `load`."""
+    if name in REGISTERED:
+        made = REGISTERED[name]()
+        return Found(made.target_kind, lambda: made)
     if name in TASK_DESCRIPTIONS:
-        return TaskData(name, span)
+        task = TaskData(name, span)
+        return Found(task.target_kind, lambda: task)
     if name == BACH:
-        return load_chorales(progress)
+        return Found("frames", lambda: load_chorales(progress))
     if name in BENCHMARKS:
-        benchmark = BENCHMARKS[name]
+        return _find_benchmark(name, data_dir, progress)
+    return _find_file(name, data_dir, progress)
+
+
+def _find_benchmark(name: str, data_dir: Path | str | None, progress: Progress | None) -> Found:
+    benchmark = BENCHMARKS[name]
+
+    def read() -> Dataset:
         paths = benchmark_files(benchmark, data_dir, progress)
         if benchmark.kind == "music":
             return read_benchmark_rolls(benchmark, paths[0])
         return read_benchmark_text(benchmark, paths)
+
+    return Found("frames" if benchmark.unit is None else TEXT_TARGETS[benchmark.unit], read)
+
+
+def _find_file(name: str, data_dir: Path | str | None, progress: Progress | None) -> Found:
     prefix, _, rest = name.partition(":")
     if prefix in UNIT_PREFIXES and rest:
-        return load_text_file(_existing(rest), name, UNIT_PREFIXES[prefix])
+        unit = UNIT_PREFIXES[prefix]
+        return Found(TEXT_TARGETS[unit], lambda: load_text_file(_existing(rest), name, unit))
     imported = _imported(data_dir).get(name)
-    if imported is not None:
-        return read_set(imported, name)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return gather_midi(path, name=name, progress=progress).data
-    if path.suffix.lower() == ".npz":
-        return read_set(_existing(name), name)
-    if path.suffix.lower() == ".txt" or path.is_file():
-        return load_text_file(_existing(name), name)
+    path = user_path(name)
+    if imported is not None or path.suffix.lower() == ".npz":
+        stored = read_set(imported or _existing(name), name)
+        return Found(stored.target_kind, lambda: stored)
+    if os.path.isdir(path):
+        return Found("frames", lambda: gather_midi(path, name=name, progress=progress).data)
+    if path.suffix.lower() == ".txt" or os.path.isfile(path):
+        return Found("characters", lambda: load_text_file(_existing(name), name))
     raise _unknown(name, data_dir)
 
 
-def target_kind(name: str, data_dir: Path | str | None = None) -> TargetKind:
-    """What the targets of a data set are, found without downloading or converting anything."""
-    if name in TASK_DESCRIPTIONS:
-        return TaskData(name).kind
-    if name in BENCHMARKS:
-        return targets_of_unit(BENCHMARKS[name].unit)
-    prefix, _, rest = name.partition(":")
-    if prefix in UNIT_PREFIXES and rest:
-        return targets_of_unit(UNIT_PREFIXES[prefix])
-    stored = _imported(data_dir).get(name) or (Path(name).expanduser() if name.lower().endswith(".npz") else None)
-    if stored is not None and stored.is_file():
-        return targets_of(read_set(stored, name))
-    path = Path(name).expanduser()
-    return "characters" if path.suffix.lower() == ".txt" or path.is_file() else "frames"
+REGISTERED: dict[str, Callable[[], Dataset]] = {}
+
+
+def register_dataset(name: str, make: Callable[[], Dataset]) -> None:
+    """Register your own data set under a name, so that a run folder that refers to it can be opened again."""
+    if name in BUILT_IN:
+        raise InputError(f"{name!r} is the name of a built-in data set: choose another one")
+    REGISTERED[name] = make
 
 
 def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
@@ -99,21 +129,23 @@ def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
     ]
     entries.append(Entry(BACH, BUILT_IN[BACH], "ready" if chorales_available() else "needs music21"))
     entries += [Entry(name, description, "ready") for name, description in TASK_DESCRIPTIONS.items()]
+    entries += [Entry(name, "registered", "ready") for name in REGISTERED]
     entries += [Entry(name, f"imported, {path}", "ready") for name, path in _imported(data_dir).items()]
     return entries
 
 
 def _is_complete(name: str, folder: Path) -> bool:
-    return all((folder / file.name).is_file() for file in BENCHMARKS[name].files)
+    return all(os.path.isfile(folder / file.name) for file in BENCHMARKS[name].files)
 
 
 def _imported(data_dir: Path | str | None) -> dict[str, Path]:
-    return {path.stem: path for path in sorted(imported_directory(data_dir).glob("*.npz"))}
+    folder = imported_directory(data_dir)
+    return {path.stem: path for path in sorted(folder.glob("*.npz"))} if os.path.isdir(folder) else {}
 
 
 def _existing(path: str) -> Path:
-    found = Path(path).expanduser()
-    if not found.is_file():
+    found = user_path(path)
+    if not os.path.isfile(found):
         raise InputError(f"{path} does not exist or is not a file; check the path")
     return found
 

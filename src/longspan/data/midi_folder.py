@@ -1,22 +1,23 @@
-"""A folder of MIDI files as a data set: on a grid of frames, in C major or minor, split into three."""
+"""A folder of MIDI files as a data set: quantized to frames, transposed to C major or minor, and split into three."""
 
 from __future__ import annotations
 
+import os
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.midi import UnreadableMidi, read_notes
+from longspan.data.midi import read_notes
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song
 from longspan.data.names import SPLITS
 from longspan.data.progress import Progress, silent
-from longspan.data.rolls import NotARoll, place_on_piano, round_to_frames
+from longspan.data.rolls import place_on_piano, round_to_frames
 from longspan.data.splitting import SONG_SHARES, split_songs, without_repeats
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
+from longspan.limits import FRAMES, FRAMES_PER_BEAT, SONGS
 
 SUFFIXES = (".mid", ".midi")
-MAX_FRAMES_PER_BEAT = 96
-MAX_TOTAL_FRAMES = 10_000_000
 
 
 class Skipped(NamedTuple):
@@ -27,7 +28,7 @@ class Skipped(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A data set, the number of files it could have been made of, and those that were left out."""
+    """A data set, the number of files found, and those that were left out."""
 
     data: MusicData
     files: int
@@ -44,22 +45,22 @@ def gather_midi(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Gathered:
-    """Make a data set of all MIDI files in a folder and its subfolders.
+    """Make a data set from all MIDI files in a folder and its subfolders.
 
     Args:
-        folder: where to look for files ending in `.mid` or `.midi`.
+        folder: the folder to search for files ending in `.mid` or `.midi`.
         name: the name of the set.
-        frames_per_beat: frames a quarter note.
-        transpose: whether to move each song to C major or C minor.
-        split: shares of training, validation and test songs.
-        seed: another seed deals the songs to other splits.
-        progress: told how far it is.
+        frames_per_beat: frames per quarter note.
+        transpose: whether to transpose each song to C major or C minor.
+        split: fractions of training, validation and test songs.
+        seed: determines which songs go to which split.
+        progress: called with the progress made.
     """
-    if not 1 <= frames_per_beat <= MAX_FRAMES_PER_BEAT:
-        raise InputError(f"frames per beat must be from 1 to {MAX_FRAMES_PER_BEAT}, got {frames_per_beat}")
+    if not 1 <= frames_per_beat <= FRAMES_PER_BEAT:
+        raise InputError(f"frames per beat must be from 1 to {FRAMES_PER_BEAT}, got {frames_per_beat}")
     files = _midi_files(folder)
     songs, skipped, remarks = _read_songs(files, frames_per_beat, transpose, progress or silent)
-    songs = without_repeats(songs, lambda file, reason: skipped.append(Skipped(file, reason)))
+    songs = without_repeats(songs, lambda file, reason: skipped.append(Skipped(printable(file), printable(reason))))
     if len(songs) < len(SPLITS) and skipped:
         raise InputError(
             f"only {len(songs)} of {len(files)} MIDI files in {folder} can be used, expected at least 3; "
@@ -86,20 +87,20 @@ def _read_songs(
         progress("reading MIDI files", done, len(files))
         try:
             songs[file], remark = _read_song(path, frames_per_beat, transpose)
-        except (UnreadableMidi, NotARoll) as error:
-            skipped.append(Skipped(file, str(error)))
+        except InputError as error:
+            skipped.append(Skipped(printable(file), str(error)))
             continue
         frames += len(songs[file])
-        if frames > MAX_TOTAL_FRAMES:
-            raise InputError(f"the MIDI files have more than {MAX_TOTAL_FRAMES} frames; import a part of them")
+        if frames > FRAMES:
+            raise InputError(f"the MIDI files have more than {FRAMES} frames; import a part of them")
         if remark:
-            remarks.append(f"{file}: {remark}")
+            remarks.append(f"{printable(file)}: {remark}")
     progress("reading MIDI files", len(files), len(files))
     return songs, skipped, remarks
 
 
 def _read_song(path: Path, frames_per_beat: int, transpose: bool) -> tuple[Song, str]:
-    """One file as a song, and a remark on what it lost, if anything."""
+    """Read one file as a song, with a remark on what was lost, if anything."""
     notes, unreleased = read_notes(path)
     roll = round_to_frames(notes, frames_per_beat)
     song, beyond = place_on_piano(roll, shift_to_c(key_of(roll)) if transpose else 0)
@@ -108,11 +109,13 @@ def _read_song(path: Path, frames_per_beat: int, transpose: bool) -> tuple[Song,
 
 
 def _midi_files(folder: Path) -> dict[str, Path]:
-    files = {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    }
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and os.path.isfile(path))
+    try:
+        files = {path.relative_to(folder).as_posix(): path for path in islice(found, SONGS + 1)}
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror or error}; check the path") from error
     if not files:
         raise InputError(f"{folder} has no MIDI files, expected some that end in {' or '.join(SUFFIXES)}")
-    return files
+    if len(files) > SONGS:
+        raise InputError(f"{folder} has more than {SONGS} MIDI files; import a part of them")
+    return dict(sorted(files.items(), key=lambda item: item[1]))

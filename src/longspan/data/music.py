@@ -1,43 +1,55 @@
-"""Polyphonic music as piano rolls: what a music data set is, and reading the paper's files.
+"""Polyphonic music as piano rolls: the music data set, and reading the paper's files.
 
-A song is a uint8 array, time x 88 keys, 1 where a key sounds; column 0 is the lowest key of a piano, MIDI
-pitch 21.
+A song is a uint8 array, time x 88 keys, 1 where a key sounds; column 0 is the lowest key of a piano, MIDI pitch 21.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any
 
 import numpy as np
 
+from longspan.data.baselines import MusicBaselines, music_baselines, note_counts
+from longspan.data.dataset import Chunks, DataRecord, Dataset, check_splits
 from longspan.data.names import SPLITS, Benchmark
+from longspan.data.sequences import Song, arrange, song_order
 from longspan.errors import InputError
 
 KEYS = 88
 LOWEST_PITCH = 21
 HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
 DEFAULT_FRAMES_PER_BEAT = 2
+EVALUATION_LANES = 16
+"""Number of songs evaluated in parallel; it affects the score only by rounding."""
 
-Song = np.ndarray
-"""uint8, time x 88."""
+
+@dataclass(frozen=True)
+class MusicSplit:
+    """Sizes of a split of music: songs, frames, and notes per frame."""
+
+    songs: int
+    frames: int
+    longest_song: int
+    notes_per_frame: float
+    most_notes: int
 
 
 @dataclass(frozen=True, eq=False)
-class MusicData:
+class MusicData(Dataset):
     """Songs in three splits.
 
     Args:
-        name: how the user asked for it.
+        name: the name under which the user loaded it.
         splits: songs by split, `train`, `valid`, `test`; each uint8, time x 88.
-        frames_per_beat: time resolution, in frames a quarter note.
-        octave_shift: octaves to add to the pitches to hear the songs where their scores have them.
-        origin: where the songs come from, in a phrase.
-        remarks: what was left out or changed on the way, one line each.
+        frames_per_beat: time resolution, in frames per quarter note.
+        octave_shift: octaves to add to the pitches to restore those of the scores.
+        origin: a phrase that says where the songs come from.
+        remarks: notes on what was left out or changed, one line each.
     """
 
     name: str
@@ -46,11 +58,25 @@ class MusicData:
     octave_shift: int = 0
     origin: str = ""
     remarks: tuple[str, ...] = field(default=(), repr=False)
-    kind: ClassVar[Literal["music"]] = "music"
+
+    def __post_init__(self) -> None:
+        check_splits(self.splits, self.name)
+        checked = {split: _checked_songs(self.splits[split], f"{self.name}, {split}") for split in SPLITS}
+        object.__setattr__(self, "splits", checked)
+
+    @property
+    def record(self) -> DataRecord:
+        return DataRecord(
+            "music",
+            self._digest,
+            KEYS,
+            frames_per_beat=self.frames_per_beat,
+            octave_shift=self.octave_shift,
+        )
 
     @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the songs and their splits: equal for equal content, wherever it came from."""
+    def _digest(self) -> str:
+        """SHA-256 of the songs and their splits, independent of where they came from."""
         digest = hashlib.sha256(b"music")
         for split in SPLITS:
             songs = self.splits[split]
@@ -59,9 +85,43 @@ class MusicData:
                 digest.update(np.packbits(song, axis=1).tobytes())
         return digest.hexdigest()
 
+    def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
+        return arrange(self.splits[split], chunk_length, lanes)
+
+    def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
+        """The songs in an order determined by seed and epoch."""
+        songs = self.splits["train"]
+        return arrange(songs, chunk_length, lanes, song_order(len(songs), seed, number))
+
+    def evaluation_lanes(self, split: str) -> int:
+        return min(EVALUATION_LANES, len(self.splits[split]))
+
+    def excerpt(self, split: str, steps: int) -> Chunks:
+        """The beginning of the longest song."""
+        longest = max(self.splits[split], key=len)[:steps]
+        return Chunks(*(leaf[0] for leaf in arrange([longest], steps)))
+
+    def base_rates(self) -> np.ndarray:
+        notes, frames = note_counts(self.splits["train"])
+        return notes / frames
+
+    def baselines(self, split: str) -> MusicBaselines:
+        return music_baselines(self.splits["train"], self.splits[split])
+
+    def split_figures(self, split: str) -> MusicSplit:
+        songs = self.splits[split]
+        notes = np.concatenate([song.sum(axis=1, dtype=np.uint8) for song in songs])
+        return MusicSplit(len(songs), len(notes), max(map(len, songs)), float(notes.mean()), int(notes.max()))
+
+    def details(self) -> dict[str, Any]:
+        return {"frames_per_beat": self.frames_per_beat}
+
+    def steps_of_epoch(self) -> int:
+        return sum(map(len, self.splits["train"]))
+
 
 def read_benchmark_rolls(benchmark: Benchmark, path: Path) -> MusicData:
-    """Read the piano rolls of the paper from a `.mat` file whose checksum was verified."""
+    """Read the paper's piano rolls from a `.mat` file whose checksum was verified."""
     import scipy.io
 
     content = scipy.io.loadmat(path, variable_names=[f"{split}data" for split in SPLITS])
@@ -78,15 +138,33 @@ def read_benchmark_rolls(benchmark: Benchmark, path: Path) -> MusicData:
     )
 
 
+def _checked_songs(songs: Sequence[np.ndarray], where: str) -> list[Song]:
+    if not songs:
+        raise InputError(f"{where} has no songs: expected at least one in every split")
+    return [check_song(np.asarray(song), f"song {number} of {where}") for number, song in enumerate(songs)]
+
+
 def check_song(song: np.ndarray, where: str) -> Song:
-    """The array as a song, or an `InputError` that says what a song must be."""
-    if song.ndim != 2 or song.shape[1] != KEYS:
+    """Return the array as a song, or raise an `InputError` that says what a song must be."""
+    check_shape(song.shape, song.dtype, where)
+    return check_values(song, where)
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
+    """Raise unless an array of this shape and type can be a song; its values are not needed."""
+    if len(shape) != 2 or shape[1] != KEYS:
         raise InputError(
-            f"{where} has shape {song.shape}, expected time x {KEYS} keys; "
+            f"{where} has shape {shape}, expected time x {KEYS} keys; "
             f"cut rolls of 128 pitches as roll[:, {LOWEST_PITCH}:{HIGHEST_PITCH + 1}]"
         )
-    if song.dtype.kind not in "biuf" or np.any((song != 0) & (song != 1)):
+    if dtype.kind not in "biuf":
         raise InputError(f"{where} must hold nothing but 0 and 1; threshold velocities first")
-    if len(song) == 0:
+    if shape[0] == 0:
         raise InputError(f"{where} has no frames; leave empty songs out")
-    return song.astype(np.uint8)
+
+
+def check_values(values: np.ndarray, where: str) -> np.ndarray:
+    """Convert zeros and ones of any type to uint8; raises `InputError` on other values."""
+    if np.any((values != 0) & (values != 1)):
+        raise InputError(f"{where} must hold nothing but 0 and 1; threshold velocities first")
+    return values.astype(np.uint8, copy=False)

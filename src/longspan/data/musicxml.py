@@ -1,21 +1,23 @@
 """Read the notes of a MusicXML score, compressed (`.mxl`) or plain (`.xml`).
 
-Only what a piano roll needs: when each pitch sounds, part by part, in quarter notes. A general reader builds
-a full score and takes ten times longer; the chorales need no more than this. Repeats are not unfolded.
+It reads only what a piano roll needs: when each pitch sounds, part by part, in quarter notes. A general reader builds a
+full score and takes ten times as long. Repeats are not unfolded.
 """
 
 from __future__ import annotations
 
-import zipfile
 from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+from xml.parsers import expat
 
-from longspan.data.rolls import Note
+from longspan.data.rolls import PITCHES, Note
+from longspan.data.zips import open_zip, read_member
 from longspan.errors import InputError
+from longspan.files import read_limited
+from longspan.limits import SCORE_BYTES
 
-MAX_SCORE_BYTES = 64 * 2**20
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
@@ -27,20 +29,25 @@ class Score(NamedTuple):
 
 
 def read_score(path: Path) -> Score:
-    """Read a score; bars start together in all parts, each as long as its longest part."""
+    """Read a score; bars start at the same time in all parts, and each is as long as in its longest part."""
+    content = _content(path)
     try:
-        return _score(ElementTree.fromstring(_content(path)))
-    # A broken archive, broken XML, or XML that is no score: each shows in its own way.
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        ArithmeticError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        SyntaxError,
-    ) as error:
+        _refuse_entities(content)
+        return _score(ElementTree.fromstring(content))
+    # Broken XML, and XML that is not a score, raise different exceptions.
+    except (ValueError, LookupError, ArithmeticError, SyntaxError, expat.ExpatError, RecursionError) as error:
         raise InputError(f"{path} is not a readable MusicXML score: {error}") from error
+
+
+def _refuse_entities(content: bytes) -> None:
+    """Refuse a document that declares entities, which may expand each other until they fill the memory."""
+
+    def refuse(name: str, *_) -> None:
+        raise ValueError(f"it declares an entity, {name}, which no score needs")
+
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = refuse
+    parser.Parse(content, True)
 
 
 def _score(root: ElementTree.Element) -> Score:
@@ -65,26 +72,19 @@ def _timed(bars: list[tuple[float, list[Note]]], starts: list[float]) -> list[No
 
 def _content(path: Path) -> bytes:
     if path.suffix != ".mxl":
-        _check_size(path.stat().st_size)
-        return path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        # The archive also holds META-INF/container.xml; the corpus has exactly one score beside it.
+        return read_limited(path, SCORE_BYTES)
+    with open_zip(path, "MusicXML score") as archive:
+        # The archive also has META-INF/container.xml; in the corpus there is exactly one score beside it.
         [member] = [
             info
             for info in archive.infolist()
             if info.filename.endswith("xml") and not info.filename.startswith("META-INF")
         ]
-        _check_size(member.file_size)
-        return archive.read(member)
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_SCORE_BYTES:
-        raise ValueError(f"it has {size} bytes, more than {MAX_SCORE_BYTES}")
+        return read_member(archive, member, SCORE_BYTES)
 
 
 def _read_bars(part: ElementTree.Element) -> list[tuple[float, list[Note]]]:
-    """Each bar of a part as its length and its notes, timed from the start of the bar."""
+    """The length of each bar of a part and its notes, timed from the start of the bar."""
     divisions = 1.0
     bars = []
     for measure in part.findall("measure"):
@@ -111,4 +111,7 @@ def _read_bars(part: ElementTree.Element) -> list[tuple[float, list[Note]]]:
 def _midi_pitch(pitch: ElementTree.Element) -> int:
     octave = int(pitch.findtext("octave") or 4)
     alter = round(float(pitch.findtext("alter") or 0))
-    return 12 * (octave + 1) + SEMITONES[pitch.findtext("step") or "C"] + alter
+    number = 12 * (octave + 1) + SEMITONES[pitch.findtext("step") or "C"] + alter
+    if not 0 <= number < PITCHES:
+        raise ValueError(f"it has a pitch in octave {octave}, outside the {PITCHES} of MIDI")
+    return number

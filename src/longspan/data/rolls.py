@@ -1,8 +1,7 @@
-"""From notes with a start and an end to piano rolls: two ways to put them on a grid of frames.
+"""Convert notes with a start and an end to piano rolls: two ways to quantize them to frames.
 
-Scores are sampled on the beat, as the paper's chorales are; MIDI files, whose notes are often shorter than a
-frame or played a little off the grid, are rounded to it. A note that is struck again without a gap looks
-held.
+Scores are sampled on the beat, as the paper's chorales are; MIDI files, whose notes are often shorter than a frame or
+played slightly off the grid, are rounded to it. A note struck again without a gap looks like a held note.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from longspan.data.music import HIGHEST_PITCH, LOWEST_PITCH, Song
+from longspan.errors import InputError
+from longspan.limits import SONG_FRAMES
 
 PITCHES = 128
-MAX_FRAMES = 100_000
 
-# A third of a quarter note has no exact binary form: times this close to a frame's edge are on it.
+# A third of a quarter note has no exact binary form: times this close to the edge of a frame count as on it.
 EDGE = 1e-6
 
 
@@ -29,23 +29,23 @@ class Note(NamedTuple):
     pitch: int
 
 
-class NotARoll(Exception):
-    """The notes do not make a usable song; the message says why."""
+class NotARoll(InputError):
+    """The notes do not form a usable song; the message says why."""
 
 
 class PlacedSong(NamedTuple):
-    """A song on the piano, and how many notes lay beyond the keyboard."""
+    """A song on the piano keyboard, and the number of notes outside its range."""
 
     song: Song
     notes_beyond: int
 
 
 def sample_on_beat(notes: Sequence[Note], first_frame: float = 0.0) -> np.ndarray:
-    """Frames of one quarter note, each with the pitches that sound at its beginning: uint8, time x 128.
+    """Sample frames of one quarter note, each with the pitches that sound at its beginning: uint8, time x 128.
 
     Args:
         notes: in quarter notes.
-        first_frame: when the first frame begins; what ends before is lost.
+        first_frame: time at which the first frame begins; notes that end before it are lost.
     """
     starts, ends, pitches = _columns(notes)
     first = np.ceil(starts - first_frame - EDGE)
@@ -53,10 +53,10 @@ def sample_on_beat(notes: Sequence[Note], first_frame: float = 0.0) -> np.ndarra
 
 
 def round_to_frames(notes: Sequence[Note], frames_per_beat: int) -> np.ndarray:
-    """Frames of a fraction of a quarter note, uint8, time x 128.
+    """Round notes to frames of `1 / frames_per_beat` quarter notes: uint8, time x 128.
 
-    A pitch is on in every frame at least half of which it fills, and a note too short for that is on in the
-    frame that has most of it.
+    A pitch is on in every frame that it fills at least half of; a note too short for that is on in the frame that
+    contains most of it.
     """
     starts, ends, pitches = _columns(notes)
     starts, ends = starts * frames_per_beat, ends * frames_per_beat
@@ -67,8 +67,8 @@ def round_to_frames(notes: Sequence[Note], frames_per_beat: int) -> np.ndarray:
 
 
 def place_on_piano(roll: np.ndarray, shift: int = 0) -> PlacedSong:
-    """Move a roll of 128 pitches by `shift` semitones and cut it to 88 keys, without silence around it."""
-    # Room on both sides, so that a shift moves pitches out of the range and never around its end.
+    """Shift a roll of 128 pitches by `shift` semitones, cut it to 88 keys and trim silence at both ends."""
+    # Padding on both sides, so that a shift moves pitches out of range instead of wrapping around.
     wide = np.pad(roll, ((0, 0), (12, 12)))
     song = wide[:, LOWEST_PITCH + 12 - shift : HIGHEST_PITCH + 13 - shift]
     sounding = np.flatnonzero(song.any(axis=1))
@@ -88,15 +88,22 @@ def _count_onsets(roll: np.ndarray) -> int:
 def _columns(notes: Sequence[Note]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if not notes:
         raise NotARoll("it has no notes")
-    starts, ends, pitches = zip(*notes, strict=True)
-    return np.array(starts, float), np.array(ends, float), np.array(pitches, int)
+    starts, ends, pitches = (np.array(column) for column in zip(*notes, strict=True))
+    if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
+        raise NotARoll("it has a note that begins or ends at no time")
+    if pitches.min() < 0 or pitches.max() >= PITCHES:
+        raise NotARoll(f"it has a pitch outside the {PITCHES} of MIDI")
+    return starts, ends, pitches
 
 
 def _paint(first: np.ndarray, stop: np.ndarray, pitches: np.ndarray) -> np.ndarray:
-    frames = stop.max(initial=0)
-    if frames > MAX_FRAMES:
-        raise NotARoll(f"it has {frames:.0f} frames, more than {MAX_FRAMES}; is a note never released?")
-    roll = np.zeros((int(frames), PITCHES), np.uint8)
-    for begin, end, pitch in zip(first.astype(int), stop.astype(int), pitches, strict=True):
-        roll[begin:end, pitch] = 1
-    return roll
+    """The roll of notes, each on from frame `first` up to but excluding frame `stop`."""
+    frames = stop.max()
+    if frames > SONG_FRAMES:
+        raise NotARoll(f"it has {frames:.0f} frames, more than {SONG_FRAMES}; is a note never released?")
+    stop = np.maximum(stop, 0).astype(int)
+    # A cumulative sum over starts and ends, so that many long notes cost no more than many short ones.
+    changes = np.zeros((stop.max() + 1, PITCHES), np.int32)
+    np.add.at(changes, (np.minimum(first, stop).astype(int), pitches), 1)
+    np.add.at(changes, (stop, pitches), -1)
+    return (np.cumsum(changes[:-1], axis=0, out=changes[:-1]) > 0).view(np.uint8)

@@ -1,41 +1,24 @@
 """Cut songs or a stream of tokens into chunks of limited length, in one lane or several.
 
-One lane is the paper's regime: a chunk never spans two songs, and the state runs on from chunk to chunk of a
-song. Several lanes are parallel streams of songs, back to back, where the state is reset inside a chunk; only
-the ends of the streams are padding. Everywhere the input of a step is the target of the step before it.
+One lane is the paper's regime: a chunk never spans two songs, and the state is carried between the chunks of a song.
+Several lanes are parallel streams of concatenated songs, where the state is reset inside a chunk; only the ends of the
+streams are padded. For songs and tokens, the input of a step is the target of the step before it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.music import KEYS, Song
+from longspan.data.dataset import Chunks
 from longspan.errors import InputError
 
-
-class Chunks(NamedTuple):
-    """Chunks of T steps in B lanes; the first axis counts the N chunks.
-
-    Attributes:
-        inputs: (N, T, B, 88) uint8 or (N, T, B) int32, the frame or token before the target.
-        targets: like `inputs`, the frame or token to predict.
-        resets: (N, T, B) bool, the state is set to zero *before* this step.
-        mask: (N, T, B) bool, the step counts; the others are padding.
-        lengths: (N,) int32, the steps up to the last that counts in any lane.
-
-    NumPy arrays as they come from here; inside a compiled step the same tuple holds JAX arrays, and one chunk of it
-    has no first axis.
-    """
-
-    inputs: Any
-    targets: Any
-    resets: Any
-    mask: Any
-    lengths: Any
+Song = np.ndarray
+"""uint8, time x keys."""
 
 
 def arrange(
@@ -46,14 +29,14 @@ def arrange(
     *,
     end_token: int | None = None,
 ) -> Chunks:
-    """Arrange the songs of a split, or its stream of tokens, in chunks.
+    """Arrange the songs of a split, or its stream of tokens, into chunks.
 
     Args:
         sequences: songs (time x 88 each), or one array of token ids.
-        chunk_length: the most steps of a chunk.
-        lanes: how many streams run in parallel.
-        order: the order of the songs, a permutation of their numbers; as they are if not given.
-        end_token: what precedes a stream's first token.
+        chunk_length: largest number of steps per chunk.
+        lanes: number of parallel streams.
+        order: the order of the songs, a permutation of their indices; unchanged by default.
+        end_token: the input before a stream's first token.
     """
     if chunk_length < 1 or lanes < 1:
         raise InputError(f"chunk length and lanes must be at least 1, got {chunk_length} and {lanes}")
@@ -62,85 +45,133 @@ def arrange(
             raise ValueError("a stream of tokens needs an end token and has no order of songs")
         return _arrange_stream(sequences, chunk_length, lanes, end_token)
     order = np.arange(len(sequences)) if order is None else order
-    if lanes == 1:
-        return _arrange_by_song(sequences, chunk_length, order)
-    return _arrange_in_lanes(sequences, chunk_length, lanes, order)
+    ordered = [sequences[song] for song in order]
+    placed = _placed([len(song) for song in ordered], chunk_length, lanes)
+    return _place(map(_predicting_itself, ordered), placed, chunk_length, lanes)
 
 
 def song_order(count: int, seed: int, epoch: int) -> np.ndarray:
     """A permutation of `count` songs that depends on nothing but seed and epoch.
 
-    Random words are sorted, since NumPy keeps the words of a bit generator the same for ever but not its
-    shuffles.
+    It sorts random words, because NumPy guarantees that the words of a bit generator never change but not that its
+    shuffles do not.
     """
     words = np.random.Philox(np.random.SeedSequence([seed, epoch])).random_raw(count)
     return np.argsort(words, kind="stable")
 
 
-def chunk_starts(songs: Sequence[Song], chunk_length: int) -> np.ndarray:
-    """The number of each song's first chunk in one lane, and at the end the number of all chunks."""
-    counts = [-(-len(song) // chunk_length) for song in songs]
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+def arrange_pairs(
+    inputs: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray] | None = None,
+    *,
+    chunk_length: int,
+    lanes: int = 1,
+    order: np.ndarray | None = None,
+) -> Chunks:
+    """Arrange your own sequences, pairs of inputs and targets at each step, into chunks.
 
+    Args:
+        inputs: for each sequence, (time x input) numbers or keys, or (time) symbols.
+        targets: for each sequence, what is to be predicted, in the same forms and as long as its inputs.
+        masks: for each sequence, (time) bool, which steps count; all by default.
+        chunk_length: largest number of steps per chunk.
+        lanes: number of parallel streams of sequences.
+        order: a permutation of the sequences; unchanged by default.
 
-def chunk_order(starts: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The chunks of a one-lane arrangement, as the songs come in `order`.
-
-    With `starts = chunk_starts(songs, chunk_length)`, indexing the chunks of `arrange(songs, chunk_length)`
-    by the result gives `arrange(songs, chunk_length, order=order)` without building it anew.
+    Example:
+        >>> wave = np.sin(np.arange(10, dtype=np.float32))[:, None]
+        >>> arrange_pairs([wave[:-1]], [wave[1:]], chunk_length=4).inputs.shape
+        (3, 4, 1, 1)
     """
-    return np.concatenate(
-        [np.arange(start, stop) for start, stop in zip(starts[order], starts[order + 1], strict=True)]
-    )
+    masks = [np.ones(len(target), bool) for target in targets] if masks is None else masks
+    pairs = [_Pair(*parts) for parts in zip(inputs, targets, masks, strict=True)]
+    _check_pairs(pairs)
+    order = np.arange(len(pairs)) if order is None else order
+    lengths = [len(pairs[number].targets) for number in order]
+    return _place([pairs[number] for number in order], _placed(lengths, chunk_length, lanes), chunk_length, lanes)
 
 
-def _arrange_by_song(songs: Sequence[Song], chunk_length: int, order: np.ndarray) -> Chunks:
-    ordered = [songs[song] for song in order]
-    starts = chunk_starts(ordered, chunk_length)
-    # Flattened, a song is one run of frames from its first chunk on, with padding only after it.
-    placements = [(0, int(start) * chunk_length, song) for start, song in zip(starts[:-1], ordered, strict=True)]
-    return _place(placements, int(starts[-1]), chunk_length, lanes=1)
+class _Pair(NamedTuple):
+    inputs: np.ndarray
+    targets: np.ndarray
+    mask: np.ndarray
 
 
-def _arrange_in_lanes(songs: Sequence[Song], chunk_length: int, lanes: int, order: np.ndarray) -> Chunks:
-    ordered = [songs[song] for song in order]
-    placements = []
-    ends = [0] * lanes
-    for lane, song in zip(_deal([len(song) for song in ordered], lanes), ordered, strict=True):
-        placements.append((lane, ends[lane], song))
-        ends[lane] += len(song)
-    return _place(placements, -(-max(ends) // chunk_length), chunk_length, lanes)
+class _Placed(NamedTuple):
+    """Where sequences begin, each as its lane and its first step in that lane, and the number of chunks needed."""
+
+    starts: list[tuple[int, int]]
+    chunks: int
+
+
+def _placed(lengths: Sequence[int], chunk_length: int, lanes: int) -> _Placed:
+    if lanes == 1:
+        # In a flattened lane, a sequence is contiguous from the start of its first chunk, with padding only after it.
+        counts = np.cumsum([0, *(-(-length // chunk_length) for length in lengths)])
+        return _Placed([(0, int(count) * chunk_length) for count in counts[:-1]], int(counts[-1]))
+    starts, ends = [], [0] * lanes
+    for lane, length in zip(_deal(lengths, lanes), lengths, strict=True):
+        starts.append((lane, ends[lane]))
+        ends[lane] += length
+    return _Placed(starts, -(-max(ends) // chunk_length))
 
 
 def _deal(lengths: Sequence[int], lanes: int) -> list[int]:
-    """A lane for each song, so that lanes are about equally long: longest first, to the shortest lane."""
+    """Assign sequences to lanes of about equal length: longest sequence first, each to the shortest lane."""
     loads = [(0, lane) for lane in range(lanes)]
     assigned = [0] * len(lengths)
-    for song in sorted(range(len(lengths)), key=lambda song: -lengths[song]):
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         load, lane = loads[0]
-        assigned[song] = lane
-        heapq.heapreplace(loads, (load + lengths[song], lane))
+        assigned[number] = lane
+        heapq.heapreplace(loads, (load + lengths[number], lane))
     return assigned
 
 
-def _place(placements: Sequence[tuple[int, int, Song]], chunks: int, chunk_length: int, lanes: int) -> Chunks:
-    """Lay songs into lanes, each given as lane, first step and frames."""
-    steps = chunks * chunk_length
-    inputs = np.zeros((steps, lanes, KEYS), np.uint8)
-    targets = np.zeros_like(inputs)
-    resets = np.zeros((steps, lanes), bool)
-    mask = np.zeros((steps, lanes), bool)
-    for lane, start, song in placements:
-        stop = start + len(song)
-        targets[start:stop, lane] = song
-        inputs[start + 1 : stop, lane] = song[:-1]
+def _place(pairs: Iterable[_Pair], placed: _Placed, chunk_length: int, lanes: int) -> Chunks:
+    """Lay sequences into lanes."""
+    steps = placed.chunks * chunk_length
+    pairs = iter(pairs)
+    first = next(pairs)
+    inputs, targets = (np.zeros((steps, lanes, *part.shape[1:]), part.dtype) for part in first[:2])
+    resets, mask, present = (np.zeros((steps, lanes), bool) for _ in range(3))
+    for (lane, start), pair in zip(placed.starts, itertools.chain([first], pairs), strict=True):
+        part = slice(start, start + len(pair.targets))
+        inputs[part, lane], targets[part, lane], mask[part, lane] = pair
         resets[start, lane] = True
-        mask[start:stop, lane] = True
-    return _chunked(inputs, targets, resets, mask, chunk_length)
+        present[part, lane] = True
+    return _chunked(inputs, targets, resets, mask, present, chunk_length)
+
+
+def _predicting_itself(song: Song) -> _Pair:
+    """A song as a pair in which each frame is predicted from the one before."""
+    before = np.zeros_like(song)
+    before[1:] = song[:-1]
+    return _Pair(before, song, np.ones(len(song), bool))
+
+
+def _check_pairs(pairs: Sequence[_Pair]) -> None:
+    if not pairs:
+        raise InputError("there are no sequences: expected at least one in every split")
+    for number, pair in enumerate(pairs):
+        lengths = {len(part) for part in pair}
+        if len(lengths) > 1 or 0 in lengths:
+            raise InputError(
+                f"sequence {number} has {len(pair.inputs)} inputs and {len(pair.targets)} targets with "
+                f"{len(pair.mask)} marks: expected as many of each, and no empty sequences"
+            )
+        for name, part, like in zip(("inputs", "targets"), pair[:2], pairs[0][:2], strict=True):
+            if part.shape[1:] != like.shape[1:] or part.dtype != like.dtype:
+                raise InputError(
+                    f"{name} of sequence {number} are {part.dtype} of shape {part.shape}, those of the first are "
+                    f"{like.dtype} of shape {like.shape}: expected the same type and width"
+                )
+            if part.dtype.kind == "f" and not np.isfinite(part).all():
+                raise InputError(f"{name} of sequence {number} are not finite: replace or leave out missing values")
 
 
 def _arrange_stream(stream: np.ndarray, chunk_length: int, lanes: int, end_token: int) -> Chunks:
-    """Cut a stream into contiguous parts, one a lane; a part's first input is the token before it."""
+    """Cut a stream into contiguous parts, one per lane; the first input of a part is the token before it."""
     bounds = np.arange(lanes + 1) * len(stream) // lanes
     steps = -(-int(np.diff(bounds).max()) // chunk_length) * chunk_length
     before = np.concatenate([[end_token], stream[:-1]]).astype(np.int32)
@@ -155,16 +186,21 @@ def _arrange_stream(stream: np.ndarray, chunk_length: int, lanes: int, end_token
         inputs[:length, lane] = before[part]
         targets[:length, lane] = stream[part]
         mask[:length, lane] = True
-    return _chunked(inputs, targets, resets, mask, chunk_length)
+    return _chunked(inputs, targets, resets, mask, mask, chunk_length)
 
 
 def _chunked(
-    inputs: np.ndarray, targets: np.ndarray, resets: np.ndarray, mask: np.ndarray, chunk_length: int
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    resets: np.ndarray,
+    mask: np.ndarray,
+    present: np.ndarray,
+    chunk_length: int,
 ) -> Chunks:
-    """Fold the steps into chunks."""
-    inputs, targets, resets, mask = (
-        array.reshape(-1, chunk_length, *array.shape[1:]) for array in (inputs, targets, resets, mask)
+    """Fold the steps into chunks; `present` marks the steps that are not padding."""
+    inputs, targets, resets, mask, present = (
+        array.reshape(-1, chunk_length, *array.shape[1:]) for array in (inputs, targets, resets, mask, present)
     )
-    # Padding comes last in every lane of a chunk, so the count is also where it begins.
-    lengths = mask.sum(axis=1).max(axis=1, initial=0).astype(np.int32)
+    # Padding comes last in every lane of a chunk, so the count is also where padding begins.
+    lengths = present.sum(axis=1).max(axis=1, initial=0).astype(np.int32)
     return Chunks(inputs, targets, resets, mask, lengths)

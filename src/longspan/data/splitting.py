@@ -1,8 +1,9 @@
-"""Deal songs and lines to training, validation and test, the same way every time."""
+"""Reproducible assignment of songs and lines to training, validation and test."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from longspan.data.music import Song
@@ -16,19 +17,19 @@ TEXT_SHARES = (0.9, 0.05, 0.05)
 def split_songs(
     songs: Mapping[str, Song], shares: Sequence[float] = SONG_SHARES, seed: int = 0
 ) -> dict[str, list[Song]]:
-    """Deal named songs into the three splits.
+    """Assign named songs to the three splits.
 
-    Songs are put in the order of the SHA-256 of seed and name and cut at the shares, so the split of a song
-    hardly depends on which others there are and never on the order of files in a folder.
+    Songs are sorted by the SHA-256 of seed and name and cut at the shares, so the split of a song hardly depends on
+    which others there are and never on the order of files in a folder.
     """
     if len(songs) < len(SPLITS):
         raise InputError(f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split")
-    order = sorted(songs, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    order = sorted(songs, key=lambda name: hashlib.sha256(os.fsencode(f"{seed}:{name}")).digest())
     return {split: [songs[name] for name in order[part]] for split, part in cut(len(order), shares).items()}
 
 
 def cut(count: int, shares: Sequence[float]) -> dict[str, slice]:
-    """Cut `count >= 3` things in order into three splits by their shares, none of them empty."""
+    """Cut `count >= 3` ordered items into three non-empty splits by their shares."""
     if len(shares) != len(SPLITS) or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
         raise InputError(f"split shares must be three positive numbers that sum to 1, got {tuple(shares)}")
     held_out = [max(1, round(share * count)) for share in shares[1:]]
@@ -43,7 +44,7 @@ def cut(count: int, shares: Sequence[float]) -> dict[str, slice]:
 
 
 def without_repeats(songs: Mapping[str, Song], report: Callable[[str, str], None]) -> dict[str, Song]:
-    """Drop songs equal to an earlier one, so that no test song is seen in training; tell `report` which."""
+    """Drop songs equal to an earlier one, so that no test song is seen in training; call `report` for each."""
     first: dict[bytes, str] = {}
     for name, song in songs.items():
         earlier = first.setdefault(hashlib.sha256(song.tobytes()).digest(), name)

@@ -1,9 +1,11 @@
-"""Where data lies on disk."""
+"""Where data are stored on disk."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from longspan.files import user_path
 
 DATA_VARIABLE = "LONGSPAN_DATA"
 
@@ -16,11 +18,11 @@ def cache_directory() -> Path:
 
 
 def data_directory(data_dir: Path | str | None = None) -> Path:
-    """The folder benchmarks and imported sets live in: the argument, else `LONGSPAN_DATA`, else the user's cache."""
+    """The folder of benchmarks and imported sets: the argument, else `LONGSPAN_DATA`, else the user's cache."""
     chosen = data_dir or os.environ.get(DATA_VARIABLE)
-    return Path(chosen).expanduser() if chosen else cache_directory()
+    return user_path(chosen) if chosen else cache_directory()
 
 
 def imported_directory(data_dir: Path | str | None = None) -> Path:
-    """The folder of the sets made by `longspan data import`."""
+    """The folder of sets made by `longspan data import`."""
     return data_directory(data_dir) / "imported"

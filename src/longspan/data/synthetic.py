@@ -3,7 +3,7 @@
 All come from Hochreiter and Schmidhuber (*Long short-term memory*, 1997) by way of Martens and Sutskever
 (2011); where the sources differ, the variants are those of Pascanu, Mikolov and Bengio (*On the difficulty of
 training recurrent neural networks*, 2013), and each function says what it draws. A batch is a pure function
-of seed, split and step: nothing is stored, and training may go on without ever seeing a sequence twice.
+of seed, split and step: nothing is stored, and training may continue without ever repeating a sequence.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from longspan.errors import InputError
 
 WRONG_SHARE = 0.01
-"""A task counts as solved when a smaller share of sequences than this is wrong."""
+"""A task counts as solved when less than this fraction of sequences is wrong."""
 SQUARED_ERROR = 0.04
 """A number counts as wrong when its squared error exceeds this (Pascanu et al.)."""
 
@@ -25,7 +25,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 class TaskBatch(NamedTuple):
-    """Sequences and what is asked about them.
+    """A batch of sequences with their targets.
 
     Attributes:
         inputs: one-hot symbols, or a number and its marker; zero past a sequence's end.
@@ -33,13 +33,13 @@ class TaskBatch(NamedTuple):
         mask: the steps at which the loss counts.
     """
 
-    inputs: Float[np.ndarray, "time batch input"]
-    targets: Shaped[np.ndarray, "time batch ..."]
-    mask: Bool[np.ndarray, "time batch"]
+    inputs: Float[np.ndarray, "time lane input"]
+    targets: Shaped[np.ndarray, "time lane ..."]
+    mask: Bool[np.ndarray, "time lane"]
 
 
 def temporal_order(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
-    """In which order came the two symbols that matter?
+    """In which order did the two relevant symbols come?
 
     Six symbols {A, B, c, d, e, f}. A or B stands at one position drawn from [T/10, 2T/10) and at another from
     [5T/10, 6T/10), distractors c to f at all others. After T steps the class is 0 for AA, 1 for BA, 2 for AB,
@@ -58,8 +58,8 @@ def addition(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
     """What is the mean of the two marked numbers?
 
     Two channels: a number uniform in [0, 1) and a marker that is one at two steps, drawn from [0, T/10) and
-    from [T/10, T/2). Lengths are drawn from T to 11T/10, for each sequence its own; at its end the target is
-    half the sum of the marked numbers. Experiment 4 of 1997 with the positions and the target of 2013.
+    from [T/10, T/2). The length of each sequence is drawn from T to 11T/10; at its end the target is
+        half the sum of the marked numbers. Experiment 4 of 1997 with the positions and the target of 2013.
     """
     return _marked_numbers(rng, span, batch_size, lambda one, other: (one + other) / 2)
 
@@ -73,7 +73,7 @@ def permutation(rng: np.random.Generator, span: int, batch_size: int) -> TaskBat
     """Which of two symbols opened the sequence?
 
     A hundred symbols. The first is 0 or 1; the others run through 2 to 99 in random order, in a new order
-    whenever all have been used, so that at T = 99 they are one permutation. After T steps the next symbol is
+        each time all have been used, so that at T = 99 they are one permutation. After T steps the next symbol is
     the first again.
     """
     distractors = 98
@@ -89,8 +89,8 @@ def memorization(rng: np.random.Generator, span: int, batch_size: int) -> TaskBa
     """What were the first five bits?
 
     Four symbols: the bits 0 and 1, a blank and a cue. Five bits come first, then T blanks, then the cue and
-    four more blanks; during these last five steps the bits are to be given back in order. The noiseless
-    five-bit problem, of which only the answer counts; T + 10 steps in all.
+    four more blanks; during these last five steps the bits are to be repeated in order. This is the noiseless
+        five-bit problem, where only the answer counts; T + 10 steps in all.
     """
     count, blank, cue = 5, 2, 3
     bits = rng.integers(0, 2, (count, batch_size))
@@ -106,7 +106,7 @@ def memorization(rng: np.random.Generator, span: int, batch_size: int) -> TaskBa
 
 @dataclass(frozen=True)
 class SyntheticTask:
-    """A task by name: how to draw it and what it takes and gives."""
+    """A task: how to draw its sequences, and the sizes of its inputs and outputs."""
 
     draw: Callable[[np.random.Generator, int, int], TaskBatch]
     input_size: int
@@ -115,7 +115,7 @@ class SyntheticTask:
     smallest_span: int
 
     def batch(self, span: int, batch_size: int, *, seed: int, step: int, split: Split = "train") -> TaskBatch:
-        """The sequences of one step; the same arguments always give the same ones.
+        """Draw the sequences of one step; the same arguments always give the same sequences.
 
         Example:
             >>> batch = TASKS["temporal-order"].batch(span=30, batch_size=4, seed=0, step=0)
@@ -127,18 +127,18 @@ class SyntheticTask:
         return self.draw(np.random.default_rng(stream), span, batch_size)
 
     def check_span(self, span: int) -> None:
-        """Refuse a span the task cannot have."""
+        """Refuse a span that is too small for the task."""
         if span < self.smallest_span:
-            raise InputError(f"--span must be at least {self.smallest_span} for this task: got {span}")
+            raise InputError(f"span must be at least {self.smallest_span} for this task: got {span}", fields=["span"])
 
     def wrong_sequences(
-        self, outputs: Float[np.ndarray, "time batch output"], batch: TaskBatch
-    ) -> Bool[np.ndarray, " batch"]:
-        """Which sequences count as wrong: any class missed where asked, or a squared error above 0.04.
+        self, outputs: Float[np.ndarray, "time lane output"], batch: TaskBatch
+    ) -> Bool[np.ndarray, " lane"]:
+        """Which sequences count as wrong: any wrong class at a counted step, or a squared error above 0.04.
 
         Args:
-            outputs: a score for every class, of which the largest is the answer; or the number itself.
-            batch: what was asked.
+            outputs: a score for every class, the largest being the answer; or the number itself.
+            batch: the sequences and their targets.
         """
         if self.asks_for == "class":
             missed = np.argmax(outputs, axis=-1) != batch.targets
@@ -147,7 +147,7 @@ class SyntheticTask:
         return np.any(missed & batch.mask, axis=0)
 
 
-def is_solved(wrong: Bool[np.ndarray, " sequence"]) -> bool:
+def is_solved(wrong: Bool[np.ndarray, " lane"]) -> bool:
     """Whether fewer than one sequence in a hundred is wrong."""
     return bool(np.mean(wrong) < WRONG_SHARE)
 

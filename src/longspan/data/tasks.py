@@ -1,7 +1,7 @@
-"""Synthetic tasks as data sets: sequences drawn when they are needed, and two fixed sets to be judged by.
+"""Synthetic tasks as data sets: training sequences drawn as needed, and a fixed set for each split.
 
-What a task draws is in `synthetic`; here its sequences become chunks. A chunk holds whole sequences side by side, each
-from a state of zero, so a gradient spans all of a sequence however long.
+The tasks themselves are in `synthetic`; here their sequences become chunks. A chunk holds whole sequences side by side,
+each starting from a zero state, so a gradient spans the whole sequence however long it is.
 """
 
 from __future__ import annotations
@@ -9,29 +9,40 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
+from longspan.data.baselines import TaskBaselines, task_baselines
+from longspan.data.dataset import Chunks, DataRecord, Dataset, TargetKind
 from longspan.data.names import DEFAULT_SPAN
-from longspan.data.sequences import Chunks
-from longspan.data.synthetic import TASKS, Split, SyntheticTask, TaskBatch
+from longspan.data.synthetic import TASKS, WRONG_SHARE, Split, SyntheticTask, TaskBatch
 
+EVALUATION_LANES = 100
 EPOCH = 1000
-"""Sequences that count as one pass over training data that never repeat."""
+"""Number of sequences that count as one epoch, since training data never repeat."""
 JUDGED = {"train": 1000, "valid": 1000, "test": 10_000}
-"""Sequences of the fixed set of each split."""
+"""Number of sequences in the fixed set of each split."""
 DRAWN_AT_ONCE = 1000
-"""Of those; memory is bounded by it, and it divides all of them."""
+"""Number of those sequences drawn at a time, which bounds the memory; it divides all of `JUDGED`."""
+
+
+@dataclass(frozen=True)
+class TaskSplit:
+    """Sizes of a fixed set: sequences, steps of the longest, and steps per sequence that have a target."""
+
+    sequences: int
+    longest_sequence: int
+    asked_steps: int
 
 
 @dataclass(frozen=True, eq=False)
-class TaskData:
+class TaskData(Dataset):
     """A synthetic task of a certain span.
 
     Args:
         name: a key of `longspan.data.synthetic.TASKS`.
-        span: about how many steps a sequence has, and a learner has to bridge.
+        span: approximate number of steps in a sequence, which a learner has to bridge.
 
     Example:
         >>> TaskData("addition", span=50).training_chunks(lanes=10, seed=0, epoch=3).inputs.shape
@@ -40,37 +51,87 @@ class TaskData:
 
     name: str
     span: int = DEFAULT_SPAN
-    origin: ClassVar[str] = "drawn as needed"
-    remarks: ClassVar[tuple[str, ...]] = ()
+    origin = "drawn as needed"
 
     def __post_init__(self) -> None:
         self.task.check_span(self.span)
 
     @property
     def task(self) -> SyntheticTask:
-        """How sequences are drawn."""
+        """The task that draws the sequences."""
         return TASKS[self.name]
 
     @property
     def kind(self) -> Literal["classes", "numbers"]:
-        """What is asked for."""
+        """What the task asks for."""
         return "classes" if self.task.asks_for == "class" else "numbers"
 
+    @property
+    def record(self) -> DataRecord:
+        return DataRecord(self.kind, self._digest, self.task.output_size, self.task.input_size)
+
+    @property
+    def target_kind(self) -> TargetKind:
+        return self.kind
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("error_rate",) if self.kind == "classes" else ("error_rate", "squared_error")
+
+    @property
+    def solved_below(self) -> dict[str, float]:
+        return {"error_rate": WRONG_SHARE}
+
+    @property
+    def implied_settings(self) -> dict[str, Any]:
+        return {"span": self.span}
+
     @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the sequences it is judged by on validation, so that a change of the generator shows."""
+    def _digest(self) -> str:
+        """SHA-256 of the validation sequences, so that a change of the generator is detected."""
         digest = hashlib.sha256(self.name.encode())
         for leaf in self.judged_chunks("valid", lanes=JUDGED["valid"]):
             digest.update(leaf.tobytes())
         return digest.hexdigest()
 
     @cached_property
-    def counted_steps(self) -> int:
-        """Steps of a sequence at which something is asked."""
+    def asked_steps(self) -> int:
+        """Number of steps in a sequence that have a target."""
         return int(self.task.batch(self.span, 1, seed=0, step=0).mask.sum())
 
+    def counted_steps(self, chunk_length: int) -> int:
+        del chunk_length  # a chunk holds whole sequences
+        return self.asked_steps
+
+    def evaluation_lanes(self, split: str) -> int:
+        del split
+        return EVALUATION_LANES
+
+    def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
+        """The fixed set of a split, whole sequences whatever the chunk length."""
+        del chunk_length
+        return self.judged_chunks(split, lanes)
+
+    def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
+        """New sequences for every epoch."""
+        del chunk_length
+        return self.training_chunks(lanes, seed=seed, epoch=number)
+
+    def baselines(self, split: str) -> TaskBaselines:
+        return task_baselines(self._answers("train"), self._answers(split), numbers=self.kind == "numbers")
+
+    def split_figures(self, split: str) -> TaskSplit:
+        mask = self.judged_chunks(split, lanes=1).mask
+        return TaskSplit(len(mask), mask.shape[1], self.asked_steps)
+
+    def details(self) -> dict[str, Any]:
+        return {"span": self.span}
+
+    def steps_of_epoch(self) -> int:
+        return EPOCH * self.span
+
     def training_chunks(self, lanes: int, *, seed: int, epoch: int) -> Chunks:
-        """The sequences of an epoch, decided by seed and epoch; the last chunk is full too."""
+        """The sequences of an epoch, determined by seed and epoch; the last chunk is full, too."""
         chunks = -(-EPOCH // lanes)
         return self._arrange([self.task.batch(self.span, chunks * lanes, seed=seed, step=epoch)], lanes)
 
@@ -78,6 +139,11 @@ class TaskData:
         """The fixed set of a split; `lanes` must divide its size."""
         draw = partial(self.task.batch, self.span, DRAWN_AT_ONCE, seed=0, split=cast(Split, split))
         return self._arrange([draw(step=step) for step in range(JUDGED[split] // DRAWN_AT_ONCE)], lanes)
+
+    def _answers(self, split: str) -> np.ndarray:
+        """The right answers of a split, (sequences, answers per sequence)."""
+        chunks = self.judged_chunks(split, lanes=1)
+        return chunks.targets[chunks.mask].reshape(len(chunks.lengths), -1)
 
     def _arrange(self, batches: list[TaskBatch], lanes: int) -> Chunks:
         parts = [batch._replace(inputs=self._compact(batch.inputs)) for batch in batches]
@@ -88,7 +154,7 @@ class TaskData:
         return Chunks(inputs, targets, resets, mask, last.max(axis=1).astype(np.int32))
 
     def _compact(self, inputs: np.ndarray) -> np.ndarray:
-        """Symbols by their numbers instead of as one-hot vectors; numbers as they are."""
+        """Convert one-hot symbols to their indices; numbers stay unchanged."""
         return np.argmax(inputs, axis=-1).astype(np.int32) if self.kind == "classes" else inputs
 
 

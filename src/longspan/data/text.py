@@ -1,27 +1,34 @@
-"""Text as a stream of tokens, words or characters, with one end token a line (section 4.2 of the paper).
+"""Text as a stream of tokens, words or characters, with one end token per line (section 4.2 of the paper).
 
-The state of a network runs through a whole split, so a split is one array of token ids.
+The state of a network is carried through a whole split, so a split is one array of token ids.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import re
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from longspan.data.baselines import TextBaselines, text_baselines
+from longspan.data.dataset import Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
 from longspan.data.names import SPLITS, Benchmark
+from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
+from longspan.files import read_limited
+from longspan.limits import DISTINCT_WORDS, LINES, TEXT_BYTES, UNBROKEN_BYTES, VOCABULARY
 
 Unit = Literal["word", "character"]
 
@@ -29,21 +36,56 @@ END = "\n"
 UNKNOWN: dict[Unit, str] = {"word": "<unk>", "character": "\ufffd"}
 DEFAULT_VOCABULARY_SIZE = 10_000
 MIN_LINES = 10
-MAX_TEXT_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a text by id, for encoding and decoding.
+
+    Args:
+        unit: what a token is, `word` or `character`.
+        tokens: the token of each id.
+    """
+
+    unit: Unit
+    tokens: tuple[str, ...] = field(repr=False)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids of a text; every newline becomes the end token, and none is added after the last line."""
+        return _encode(text, self.unit, self._ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids, with spaces between words."""
+        tokens = (self.tokens[token] for token in ids)
+        if self.unit == "character":
+            return "".join(tokens)
+        return re.sub(f" ?{END} ?", END, " ".join(tokens))
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens)}
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """Sizes of a split of text: tokens, including one end token per line, and lines."""
+
+    tokens: int
+    lines: int
 
 
 @dataclass(frozen=True, eq=False)
-class TextData:
+class TextData(Dataset):
     """A text in three splits.
 
     Args:
-        name: how the user asked for it.
+        name: the name under which the user loaded it.
         unit: what a token is, `word` or `character`.
         vocabulary: the token of each id; the most frequent in training come first.
         splits: token ids by split, `train`, `valid`, `test`; each int32.
         end_token: the id that ends every line, a newline in `vocabulary`.
-        origin: where the text comes from, in a phrase.
-        remarks: what was changed on the way, one line each.
+        origin: a phrase that says where the text comes from.
+        remarks: notes on what was changed, one line each.
     """
 
     name: str
@@ -53,40 +95,119 @@ class TextData:
     end_token: int
     origin: str = ""
     remarks: tuple[str, ...] = field(default=(), repr=False)
-    kind: ClassVar[Literal["text"]] = "text"
+
+    def __post_init__(self) -> None:
+        check_splits(self.splits, self.name)
+        checked = {split: self._checked_tokens(self.splits[split], split) for split in SPLITS}
+        object.__setattr__(self, "splits", checked)
+        if self.unit not in UNKNOWN:
+            raise InputError(f"{self.name}: expected the unit word or character, got {self.unit!r}")
+        if not 0 <= self.end_token < len(self.vocabulary):
+            raise InputError(
+                f"{self.name}: the end token must be one of the {len(self.vocabulary)} symbols, got {self.end_token}"
+            )
+
+    @property
+    def record(self) -> DataRecord:
+        return DataRecord(
+            "text",
+            self._digest,
+            len(self.vocabulary),
+            vocabulary=list(self.vocabulary),
+            unit=self.unit,
+            end_token=self.end_token,
+        )
+
+    @property
+    def symbols(self) -> Vocabulary:
+        """The vocabulary, for encoding and decoding."""
+        return Vocabulary(self.unit, self.vocabulary)
+
+    @property
+    def target_kind(self) -> TargetKind:
+        return "words" if self.unit == "word" else "characters"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ("perplexity",) if self.unit == "word" else ("bits_per_character",)
 
     @cached_property
-    def fingerprint(self) -> str:
+    def _digest(self) -> str:
         """SHA-256 of the tokens, their meaning and their splits."""
         digest = hashlib.sha256(json.dumps(["text", self.unit, self.vocabulary, self.end_token]).encode())
         for split in SPLITS:
             digest.update(np.array(len(self.splits[split]), "<i8").tobytes())
-            digest.update(self.splits[split].astype("<i4").tobytes())
+            digest.update(np.ascontiguousarray(self.splits[split], "<i4").data)
         return digest.hexdigest()
 
-    def encode(self, text: str) -> np.ndarray:
-        """Token ids of a text; every newline becomes the end token, and none is added after the last line."""
-        return _encode(text, self.unit, self._ids)
+    def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
+        return arrange(self.splits[split], chunk_length, lanes, end_token=self.end_token)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of token ids, words with a space between them."""
-        tokens = (self.vocabulary[token] for token in ids)
-        if self.unit == "character":
-            return "".join(tokens)
-        return re.sub(f" ?{END} ?", END, " ".join(tokens))
+    def excerpt(self, split: str, steps: int) -> Chunks:
+        """The beginning of the text."""
+        beginning = arrange(self.splits[split][:steps], steps, end_token=self.end_token)
+        return Chunks(*(leaf[0] for leaf in beginning))
 
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {token: number for number, token in enumerate(self.vocabulary)}
+    def base_rates(self) -> np.ndarray:
+        return shares(self.splits["train"], len(self.vocabulary))
+
+    def baselines(self, split: str) -> TextBaselines:
+        return text_baselines(self.splits["train"], self.splits[split], len(self.vocabulary))
+
+    def split_figures(self, split: str) -> TextSplit:
+        tokens = self.splits[split]
+        return TextSplit(len(tokens), int(np.count_nonzero(tokens == self.end_token)))
+
+    def details(self) -> dict[str, Any]:
+        return {"unit": self.unit, "vocabulary_size": len(self.vocabulary)}
+
+    def steps_of_epoch(self) -> int:
+        return len(self.splits["train"])
+
+    def _checked_tokens(self, tokens: np.ndarray, split: str) -> np.ndarray:
+        where, size = f"{self.name}, {split}", len(self.vocabulary)
+        tokens = np.asarray(tokens)
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or len(tokens) == 0:
+            raise InputError(
+                f"{where}: expected one array of symbol numbers, got {tokens.dtype} of shape {tokens.shape}"
+            )
+        if tokens.min() < 0 or tokens.max() >= size:
+            wrong = tokens.min() if tokens.min() < 0 else tokens.max()
+            raise InputError(f"{where}: expected numbers of the {size} symbols, 0 to {size - 1}, got {wrong}")
+        return tokens.astype(np.int32, copy=False)
+
+
+class _Part(NamedTuple):
+    """A part of a text: a range of its bytes, which need a quarter of the memory of a string and are not copied."""
+
+    content: bytes
+    start: int
+    stop: int
+
+    def blocks(self) -> Iterator[str]:
+        """Yield blocks that end at a space or at the end of a line, so that no word or character is split."""
+        start, content = self.start, self.content
+        while start < self.stop:
+            stop = min(start + UNBROKEN_BYTES, self.stop)
+            if stop < self.stop:
+                stop = max(content.rfind(b"\n", start, stop), content.rfind(b" ", start, stop)) + 1
+            if stop == 0:
+                raise ValueError(f"has more than {UNBROKEN_BYTES} bytes without a space or a new line; break its lines")
+            try:
+                yield content[start:stop].decode()
+            except UnicodeDecodeError as error:
+                line = content.count(b"\n", 0, start + error.start) + 1
+                raise ValueError(f"is not UTF-8 text (line {line}); convert it to UTF-8 first") from error
+            start = stop
 
 
 def read_benchmark_text(benchmark: Benchmark, paths: Sequence[Path]) -> TextData:
-    """Read the Penn Treebank: lines stripped, all types of the training text in the vocabulary."""
+    """Read the Penn Treebank, with lines stripped and all types of the training text in the vocabulary."""
     assert benchmark.unit is not None
-    texts = {
-        split: "".join(line.strip() + END for line in read_text(path).splitlines())
-        for split, path in zip(SPLITS, paths, strict=True)
-    }
+    texts = {}
+    for split, path in zip(SPLITS, paths, strict=True):
+        text = "".join(line.strip() + END for line in read_text(path).splitlines()).encode()
+        texts[split] = _Part(text, 0, len(text))
     vocabulary = _ranked(_count(texts["train"], benchmark.unit))
     return _assemble(benchmark.name, benchmark.unit, texts, vocabulary, "Penn Treebank as prepared for rnnlm")
 
@@ -96,46 +217,69 @@ def load_text_file(
 ) -> TextData:
     """Read a user's text: the first 90 % of its lines train, 5 % validate and the last 5 % test.
 
-    Words are those of the training lines, at most `vocabulary_size` of them with the end and the unknown
-    token; words met only once there count as unknown, so that the unknown token has a probability to learn.
-    Characters are those of the whole text, the rarest unknown if there are more than `vocabulary_size`.
+    The vocabulary of words comes from the training lines and has at most `vocabulary_size` entries, including the end
+    and the unknown token; words that occur only once there count as unknown, so that the probability of the unknown
+    token can be learned. The vocabulary of characters comes from the whole text; the rarest count as unknown if there
+    are more than `vocabulary_size`.
     """
-    lines = [line + END for line in read_text(path).split(END)]
-    if lines[-1] == END:
-        del lines[-1]
-    if len(lines) < MIN_LINES:
-        raise InputError(
-            f"{path} has {len(lines)} line{'s' * (len(lines) != 1)}, expected at least {MIN_LINES} to split "
+    if not 3 <= vocabulary_size <= VOCABULARY:
+        raise InputError(f"vocabulary size must be from 3 to {VOCABULARY}, got {vocabulary_size}")
+    content = _unified_newlines(read_limited(path, TEXT_BYTES))
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
+    try:
+        texts = _split_lines(content)
+        vocabulary, remarks = _limited_vocabulary(texts, unit, vocabulary_size)
+        return _assemble(name, unit, texts, vocabulary, printable(path.name), remarks)
+    except ValueError as error:
+        raise InputError(f"{path} {error}") from error
+
+
+def read_text(path: Path, most: int = TEXT_BYTES) -> str:
+    """Read a UTF-8 text file of at most `most` bytes, with newlines as `\\n`."""
+    content = _unified_newlines(read_limited(path, most))
+    try:
+        return "".join(_Part(content, 0, len(content)).blocks())
+    except ValueError as error:
+        raise InputError(f"{path} {error}") from error
+
+
+def _unified_newlines(content: bytes) -> bytes:
+    return content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _split_lines(content: bytes) -> dict[str, _Part]:
+    lines = content.count(b"\n")
+    if lines < MIN_LINES:
+        raise ValueError(
+            f"has {lines} line{'s' * (lines != 1)}, expected at least {MIN_LINES} to split "
             "into training, validation and test; put one sentence or paragraph on a line"
         )
-    if vocabulary_size < 3:
-        raise InputError(f"vocabulary size {vocabulary_size} is too small, expected at least 3")
-    texts = {split: "".join(lines[part]) for split, part in cut(len(lines), TEXT_SHARES).items()}
-    vocabulary, remarks = _limited_vocabulary(texts, unit, vocabulary_size)
-    return _assemble(name, unit, texts, vocabulary, path.name, remarks)
+    if lines > LINES:
+        raise ValueError(f"has {lines} lines, more than the {LINES} allowed; use a part of it")
+    parts = cut(lines, TEXT_SHARES)
+    bounds = [0, *(_end_of_line(content, part.stop) for part in parts.values())]
+    return {split: _Part(content, *ends) for split, ends in zip(parts, pairwise(bounds), strict=True)}
 
 
-def read_text(path: Path) -> str:
-    """A UTF-8 text file of at most `MAX_TEXT_BYTES`, with newlines as `\\n`."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_TEXT_BYTES:
-            raise InputError(f"{path} has {size} bytes, more than the {MAX_TEXT_BYTES} allowed; use a part of it")
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); convert it to UTF-8 first") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+def _end_of_line(content: bytes, number: int) -> int:
+    """The position after `number` lines, found block by block: the positions of all lines would need more memory."""
+    start = 0
+    while (found := content.count(b"\n", start, start + UNBROKEN_BYTES)) < number:
+        number -= found
+        start += UNBROKEN_BYTES
+    block = np.frombuffer(content[start : start + UNBROKEN_BYTES], np.uint8)
+    return start + int(np.flatnonzero(block == ord(END))[number - 1]) + 1
 
 
-def _limited_vocabulary(texts: Mapping[str, str], unit: Unit, size: int) -> tuple[list[str], tuple[str, ...]]:
-    unknown = UNKNOWN[unit]
-    counts = _count(texts["train"], unit)
+def _limited_vocabulary(texts: Mapping[str, _Part], unit: Unit, size: int) -> tuple[list[str], tuple[str, ...]]:
+    unknown, counts = UNKNOWN[unit], _count(texts["train"], unit)
     training_tokens = counts.total()
     if unit == "word":
         candidates = Counter({token: count for token, count in counts.items() if count > 1})
     else:
-        candidates = Counter({token: counts[token] for text in texts.values() for token in set(text)})
+        everywhere = counts | _count(texts["valid"], unit) | _count(texts["test"], unit)
+        candidates = Counter({token: counts[token] for token in everywhere})
     del candidates[unknown]
     ranked = _ranked(candidates)
     kept = ranked[: size - 1]
@@ -151,28 +295,47 @@ def _limited_vocabulary(texts: Mapping[str, str], unit: Unit, size: int) -> tupl
 def _assemble(
     name: str,
     unit: Unit,
-    texts: Mapping[str, str],
+    texts: Mapping[str, _Part],
     vocabulary: Sequence[str],
     origin: str,
     remarks: tuple[str, ...] = (),
 ) -> TextData:
     ids = {token: number for number, token in enumerate(vocabulary)}
-    splits = {split: _encode(text, unit, ids) for split, text in texts.items()}
+    splits = {split: _encode_part(text, unit, ids) for split, text in texts.items()}
     return TextData(name, unit, tuple(vocabulary), splits, ids[END], origin, remarks)
 
 
-def _count(text: str, unit: Unit) -> Counter[str]:
-    if unit == "character":
-        return Counter(text)
+def _encode_part(text: _Part, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
+    numbers = array("i")  # grows in place; concatenating arrays would need twice the memory
+    for block in text.blocks():
+        numbers.frombytes(_encode(block, unit, ids).tobytes())
+    return np.frombuffer(numbers, np.int32)
+
+
+def _count(text: _Part, unit: Unit) -> Counter[str]:
+    return _count_characters(text) if unit == "character" else _count_words(text)
+
+
+def _count_characters(text: _Part) -> Counter[str]:
+    counts = np.zeros(sys.maxunicode + 1, np.int64)
+    for block in text.blocks():
+        found = np.bincount(_code_points(block))
+        counts[: len(found)] += found
+    return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts)})
+
+
+def _count_words(text: _Part) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for line in text.split(END):
-        counts.update(line.split())
-    counts[END] = text.count(END)
+    for block in text.blocks():
+        counts.update(block.split())
+        counts[END] += block.count(END)
+        if len(counts) > DISTINCT_WORDS:
+            raise ValueError(f"has more than the {DISTINCT_WORDS} different words allowed; use a part of it")
     return counts
 
 
 def _ranked(counts: Counter[str]) -> list[str]:
-    """The tokens, the most frequent first, ties in alphabetical order."""
+    """The tokens, most frequent first, ties in alphabetical order."""
     return sorted(counts, key=lambda token: (-counts[token], token))
 
 
@@ -185,10 +348,13 @@ def _encode(text: str, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
 
 
 def _encode_characters(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray:
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     table = np.full(sys.maxunicode + 1, unknown, np.int32)
     table[[ord(token) for token in ids]] = list(ids.values())
-    return table[points]
+    return table[_code_points(text)]
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _encode_words(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray:
@@ -196,5 +362,5 @@ def _encode_words(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray
     for line in text.split(END):
         numbers.extend(ids.get(word, unknown) for word in line.split())
         numbers.append(ids[END])
-    # Splitting leaves one more line than there are newlines.
+    # Splitting yields one more line than there are newlines.
     return np.array(numbers[:-1], dtype=np.int32)

@@ -2,7 +2,7 @@
 
     E(v, h) = -b.v - c.h - v W h
 
-Every function takes a batch of machines, one a row of `Biases`. What the biases depend on is left to `rbm`.
+Every function takes a batch of machines, one per row of `Biases`. How the biases depend on the history is up to `rbm`.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from longspan.models import noise
+from longspan.ops import noise
 
 
 class Biases(NamedTuple):
@@ -38,14 +38,14 @@ def free_energy(weights: Weights, biases: Biases, frames: Frames) -> Float[Array
 def gibbs_step(
     weights: Weights, biases: Biases, frames: Frames, *, key: PRNGKeyArray, temperature: float | Array = 1.0
 ) -> Frames:
-    """Hidden units given the frames, then frames given the hidden units; a temperature of zero takes the likelier."""
+    """Sample hidden units given frames, then frames given hidden units; temperature zero takes the likelier value."""
     key_hidden, key_visible = jax.random.split(key)
     hidden = _switch_on(biases.hidden + frames @ weights, key_hidden, temperature)
     return _switch_on(biases.visible + hidden @ weights.T, key_visible, temperature)
 
 
 def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: PRNGKeyArray) -> Frames:
-    """Frames after so many Gibbs steps."""
+    """Frames after `steps` Gibbs steps."""
     return jax.lax.fori_loop(
         0, steps, lambda step, now: gibbs_step(weights, biases, now, key=jax.random.fold_in(key, step)), frames
     )
@@ -54,22 +54,24 @@ def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: 
 def tempered_transition(
     weights: Weights, biases: Biases, frames: Frames, levels: int, weakest: float, *, key: PRNGKeyArray
 ) -> Frames:
-    r"""Frames after a journey through weaker weights and back, or the same ones where its end is too unlikely.
+    r"""Move chains through weaker weights and back; a chain whose proposal is rejected keeps its frame.
 
-    Weaker machines have lower walls between their modes, so a chain comes to modes that Gibbs steps never reach. The
-    end is taken with probability `min(1, w)`, which leaves the distribution of each machine as it is:
+    Weaker machines have lower barriers between their modes, so a chain can reach modes that Gibbs steps never reach.
+    The end of the path is accepted with probability `min(1, w)`, which leaves the distribution of each machine
+    invariant:
 
     .. math:: w = \prod_{i=1}^n \frac{p_i(\hat v_{i-1})}{p_{i-1}(\hat v_{i-1})}
         \frac{p_{i-1}(\check v_{i-1})}{p_i(\check v_{i-1})}
 
-    with `p_0` the machine itself, `p_n` that with the weakest weights, and a Gibbs step at each level on both ways.
+    with `p_0` the machine itself, `p_n` the one with the weakest weights, and a Gibbs step at each level in both
+    directions.
 
     Args:
-        weights: of all machines.
-        biases: one row a machine.
-        frames: where the chains are.
-        levels: steps to the weakest weights, and as many back.
-        weakest: share of the weights that is left there.
+        weights: shared by all machines.
+        biases: one row per machine.
+        frames: the current states of the chains.
+        levels: number of steps to the weakest weights, and as many back.
+        weakest: factor on the weights at the last level.
         key: randomness.
 
     Reference: Neal, *Sampling from multimodal distributions using tempered transitions*, 1996.
@@ -105,10 +107,10 @@ def tempered_transition(
 def sample(
     weights: Weights, biases: Biases, annealed: int, plain: int, *, key: PRNGKeyArray, temperature: float | Array
 ) -> Frames:
-    """Frames of each machine: from independent keys, through ever stronger weights, to plain Gibbs steps.
+    """Sample frames of each machine: from independent keys, through growing weights, to plain Gibbs steps.
 
-    Raising the weights step by step keeps a chain from being caught in the first mode it meets. They grow with the root
-    of the step, for where they are strong chains are slow.
+    Growing the weights step by step keeps a chain from getting trapped in the first mode it meets. They grow with the
+    square root of the step, because chains mix slowly where the weights are strong.
     """
     key_start, key_steps = jax.random.split(key)
     start = _switch_on(biases.visible, key_start, temperature)
@@ -122,7 +124,7 @@ def sample(
 
 
 def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
-    r"""Exact `log Z`, by summing over all states of the hidden units; for at most 15 of them.
+    r"""Exact `log Z`, by summing over all states of the hidden units, of which there may be at most 15.
 
     .. math:: Z = \sum_h e^{c \cdot h} \prod_i (1 + e^{b_i + W_i h})
     """
@@ -144,15 +146,16 @@ def annealed_log_partition(
 ) -> Float[Array, " machine"]:
     """`log Z` by annealed importance sampling: an estimate whose exponential is unbiased.
 
-    Chains start at the machine without weights, whose Z is known, and follow its weights growing with the root of the
-    step: where they are strong and the chains slow, steps are small. The weight of a chain changes *before* it moves,
-    by how much likelier the next machine finds its frame.
+    Chains start at the machine without weights, whose Z is known. The weights then grow with the square root of the
+    step, so that steps are small where the weights are strong and the chains mix slowly. The importance weight of a
+    chain is updated *before* it moves, by the ratio of the unnormalized probabilities of its frame under the next and
+    the current machine.
 
     Args:
-        weights: of all machines.
-        biases: one row a machine.
-        temperatures: steps from no weights to all of them.
-        chains: importance samples a machine.
+        weights: shared by all machines.
+        biases: one row per machine.
+        temperatures: number of steps from zero to full weights.
+        chains: importance samples per machine.
         key: randomness.
 
     Reference: Salakhutdinov and Murray, *On the quantitative analysis of deep belief networks*, 2008.
@@ -177,16 +180,16 @@ def annealed_log_partition(
 
 
 def _log_ratio(hidden_bias, input_, share, other_share):
-    """How much likelier, but for Z, frames are with another share of the weights; `input_` is what all of them give."""
+    """Log ratio of unnormalized probabilities at two scales of the weights; `input_` is the input at full weights."""
     before, after = (_softplus(hidden_bias + each * input_) for each in (share, other_share))
     return jnp.sum(after - before, axis=1)
 
 
 def _softplus(values):
-    """`log(1 + e^x)`, of which a step of annealing takes most: `jax.nn.softplus` takes more than twice as long."""
+    """`log(1 + e^x)`, which dominates an annealing step; `jax.nn.softplus` takes more than twice as long."""
     return jnp.maximum(values, 0) + jnp.log1p(jnp.exp(-jnp.abs(values)))
 
 
 def _switch_on(log_odds, key: PRNGKeyArray, temperature):
-    """On with the probability that the log-odds stand for, sharpened or blurred by the temperature."""
+    """Sample units that are on with these log-odds, divided by the temperature."""
     return (noise.uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds / temperature)).astype(log_odds.dtype)

@@ -1,6 +1,6 @@
-"""Recurrent cells: one step of one example, `(state, input) -> state`; time and lanes belong to `recurrence`.
+"""Recurrent cells: `step` defines one step of one example, `run` handles time and lanes.
 
-The paper's cell is the leaky one (section 3.2); with leak zero it is the standard recurrent network.
+The paper's cell is the leaky one (section 3.2); with zero leak it is the standard recurrent network.
 """
 
 from abc import abstractmethod
@@ -11,19 +11,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from longspan.kernels.matmul import affine
-from longspan.kernels.recurrence import Activation
-from longspan.kernels.rows import sum_rows
+from longspan.config import TrainConfig
 from longspan.models.parameters import Constant
-from longspan.models.recurrence import leaky_scan, leaky_trace, penalised_scan
-
-ACTIVATIONS = {"tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "rectifier": jax.nn.relu}
+from longspan.models.parts import register_cell
+from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan, leaky_trace, penalized_scan
+from longspan.ops.rows import project
 
 
 class Trace(NamedTuple):
-    """The hidden vectors of a chunk, and the inner values that a careful optimizer keeps from changing at once.
+    """The hidden vectors of a chunk, and the inner values whose changes structural damping penalizes.
 
-    `weights` says how much a change of each inner value counts.
+    `weights` is the weight of a change of each inner value.
     """
 
     hidden: Float[Array, "time lane hidden"]
@@ -32,11 +30,11 @@ class Trace(NamedTuple):
 
 
 class Cell(eqx.Module):
-    """A state-to-state map; `run` carries it through a chunk and may be replaced by something faster."""
+    """A state-to-state map; `run` applies it over a chunk and may be overridden by something faster."""
 
     @abstractmethod
     def initial_state(self) -> PyTree:
-        """The state a song starts from."""
+        """The state at the start of a song."""
 
     @abstractmethod
     def step(self, state: PyTree, inputs: Shaped[Array, "..."]) -> PyTree:
@@ -44,7 +42,7 @@ class Cell(eqx.Module):
 
     @abstractmethod
     def output(self, state: PyTree) -> Float[Array, " hidden"]:
-        """The hidden vector that the output model sees."""
+        """The hidden vector passed to the output model."""
 
     def run(
         self,
@@ -53,8 +51,8 @@ class Cell(eqx.Module):
         resets: Bool[Array, "time lane"],
         length: Int[Array, ""],
     ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
-        """Carry every lane through a chunk; returns the last state and the hidden vectors of all steps."""
-        del length  # padding follows the last step of a stream, so what it computes is never used
+        """Run every lane through a chunk; return the last state and the hidden vectors of all steps."""
+        del length  # padding follows the last step of a stream, so its results are never used
         fresh = self.initial_state()
 
         def step_lane(state, now):
@@ -73,7 +71,7 @@ class Cell(eqx.Module):
         length: Int[Array, ""],
         weight: Float[Array, "time lane"],
     ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
-        """`run`, and the sum of the absolute hidden vectors, each step's times its weight (section 3.4)."""
+        """`run`, and the sum of absolute hidden values, weighted by step (section 3.4)."""
         state, hidden = self.run(state, inputs, resets, length)
         return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
 
@@ -84,13 +82,13 @@ class Cell(eqx.Module):
         resets: Bool[Array, "time lane"],
         length: Int[Array, ""],
     ) -> Trace:
-        """`run` with its inner values, which are the hidden vectors themselves where a cell knows no better."""
+        """`run` with its inner values, by default the hidden vectors themselves."""
         _, hidden = self.run(state, inputs, resets, length)
         return Trace(hidden, hidden, jnp.ones_like(hidden))
 
 
 class LeakyCell(Cell):
-    r"""Leaky integration of a simple recurrent network.
+    r"""A simple recurrent network with leaky integration.
 
     .. math:: h_t = \alpha h_{t-1} + (1 - \alpha) f(h_{t-1} U + x_t W + b)
     """
@@ -112,12 +110,12 @@ class LeakyCell(Cell):
         return state
 
     def activate(self, pre_activation: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The non-linearity."""
-        return ACTIVATIONS[self.activation](pre_activation)
+        """The nonlinearity."""
+        return ACTIVATIONS[self.activation].value(pre_activation)
 
     def drive(self, inputs: Shaped[Array, "..."]) -> Float[Array, "... hidden"]:
-        """What the input adds to the pre-activation: whole numbers of 32 bits are symbols, anything else a vector."""
-        if inputs.dtype == jnp.int32:
+        """The input's part of the pre-activation plus bias; bytes and floats are vectors, other integers symbols."""
+        if jnp.issubdtype(inputs.dtype, jnp.integer) and inputs.dtype != jnp.uint8:
             return self.input_weights[inputs] + self.bias
         return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
 
@@ -135,16 +133,16 @@ class LeakyCell(Cell):
         length: Int[Array, ""],
         weight: Float[Array, "time lane"] | None = None,
     ) -> tuple[Float[Array, "lane hidden"], Float[Array, "time lane hidden"], Float[Array, ""]]:
-        """`run_penalised` from the drive on, which is all that it needs of the inputs; no weights, no penalty."""
+        """`run_penalised`, given the drive instead of the inputs; without `weight` there is no penalty."""
         walked = (drive, state, self.recurrent, self.leak.value, resets, length)
         if weight is None:
             hidden, penalty = leaky_scan(self.activation, *walked), jnp.zeros(())
         else:
-            hidden, penalty = penalised_scan(self.activation, *walked, weight)
+            hidden, penalty = penalized_scan(self.activation, *walked, weight)
         return hidden[-1], hidden, penalty
 
     def trace(self, state, inputs, resets, length):
-        """The inner values are the pre-activations, weighted by the slope of the non-linearity.
+        """The inner values are the pre-activations, weighted by the slope of the nonlinearity.
 
         Half the weighted square of a change is then, to second order, the matching loss of the units: for tanh and
         sigmoid the cross-entropy between the units before and after.
@@ -156,18 +154,30 @@ class LeakyCell(Cell):
         self, inputs: Shaped[Array, "time lane ..."], length: Int[Array, ""]
     ) -> Float[Array, "time lane hidden"]:
         """`drive` for all steps of a chunk."""
-        if inputs.dtype in (jnp.uint8, jnp.int32):  # keys of a piano roll, or symbols
-            return sum_rows(self.input_weights, inputs, length, self.bias)
-        return affine(inputs.astype(self.bias.dtype), self.input_weights, self.bias, length)
+        return project(inputs, self.input_weights, self.bias, length)
+
+
+@register_cell("leaky")
+def leaky_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> LeakyCell:
+    """The paper's cell, with its fraction of leaky units."""
+    key_input, key_recurrent, key_leak, _ = jax.random.split(key, 4)  # the last one is for the output
+    size = config.hidden_size
+    return LeakyCell(
+        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
+        recurrent=draw_recurrent(config.recurrent_init, size, config.recurrent_scale, key=key_recurrent),
+        bias=jnp.zeros(size),
+        leak=Constant(draw_leaks(size, config.leaky_share, config.leak_low, config.leak_high, key=key_leak)),
+        activation=config.activation,
+    )
 
 
 def draw_leaks(size: int, share: float, low: float, high: float, *, key: PRNGKeyArray) -> Float[Array, " size"]:
-    """Leak factors: the first `share` of the units drawn uniformly from `(low, high)`, the others zero."""
+    """Leak factors: drawn uniformly from `(low, high)` for the first `share` of the units, zero for the others."""
     leaky = jnp.arange(size) < round(share * size)
     return jnp.where(leaky, jax.random.uniform(key, (size,), minval=low, maxval=high), 0.0)
 
 
-def draw_recurrent(kind: str, size: int, scale: float, *, key: PRNGKeyArray) -> Float[Array, "size size"]:
+def draw_recurrent(kind: str, size: int, scale: float, *, key: PRNGKeyArray) -> Float[Array, "hidden hidden"]:
     """An initial recurrent matrix whose spectral radius is about `scale`."""
     if kind == "orthogonal":
         return scale * jax.random.orthogonal(key, size)

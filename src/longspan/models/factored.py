@@ -1,7 +1,7 @@
-"""Class-factored softmax over words (section 4.2 of the paper): first the class of a word, then the word in it.
+"""Class-factored softmax over words (section 4.2 of the paper): first the class of a word, then the word within it.
 
-Classes are contiguous ranges of the vocabulary, which the data sort by frequency; they differ in size by orders of
-magnitude, so nothing here is padded to the largest. The softmax within a class is the kernel's.
+Classes are contiguous ranges of the vocabulary, which is sorted by frequency. They differ in size by orders of
+magnitude, so nothing is padded to the largest. The softmax within a class is computed by a kernel.
 """
 
 import jax
@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from longspan.kernels import factored, softmax
-from longspan.kernels.matmul import affine
-from longspan.models.outputs import OutputByRows
+from longspan.config import TrainConfig
+from longspan.models.outputs import OutputByRows, Rates, above_zero
 from longspan.models.parameters import Constant
+from longspan.models.parts import register_output
+from longspan.ops import factored, losses
+from longspan.ops.matmul import affine
 
 
 class ClassFactored(OutputByRows):
@@ -20,8 +22,8 @@ class ClassFactored(OutputByRows):
 
     .. math:: \log p(w \mid h) = \log \mathrm{softmax}_c(h A + a) + \log \mathrm{softmax}_{w \in c}(B h + b)
 
-    `loss` and `log_prob` go by the kernel and touch only the classes that occur; `logits` and `loss_of`, the cut of a
-    Gauss-Newton product, and `sample` evaluate every word.
+    `loss` and `log_prob` use the kernel and touch only the classes that occur; `sample`, and `logits` and `loss_of`,
+    which Gauss-Newton products need, evaluate every word.
 
     Reference: Goodman, *Classes for fast maximum entropy training*, 2001; Mikolov et al., 2011.
     """
@@ -31,7 +33,7 @@ class ClassFactored(OutputByRows):
     weights: Float[Array, "word hidden"]
     bias: Float[Array, " word"]
     starts: Constant
-    """First word of each class and, at the end, the number of words; equal neighbours are a class without words."""
+    """First word of each class, then the number of words; equal neighbors denote a class without words."""
 
     @staticmethod
     def initial(
@@ -103,7 +105,7 @@ class ClassFactored(OutputByRows):
         return jnp.searchsorted(self.starts.value, words, side="right", method="compare_all") - 1
 
     def _ranges(self, targets, length):
-        """Word, first word of its class and the one after its last, for all steps; none for those that are padding."""
+        """For each step, its word and the range of words of its class, which is empty for padding."""
         classes = self.classes_of(targets)
         start, stop = self.starts.value[classes], self.starts.value[classes + 1]
         inside = (jnp.arange(len(targets)) < length)[:, None]
@@ -111,32 +113,33 @@ class ClassFactored(OutputByRows):
 
     def _class_loss(self, hidden, targets, length):
         logits = affine(hidden, self.class_weights, self.class_bias, length)
-        return softmax.loss(self._of_classes(logits), self.classes_of(targets), jnp.ones(targets.shape, bool))
+        return losses.softmax_loss(self._of_classes(logits), self.classes_of(targets), jnp.ones(targets.shape, bool))
 
     def _class_logits(self, hidden):
         return self._of_classes(hidden @ self.class_weights + self.class_bias)
 
     def _of_classes(self, logits):
-        """The logits, but no chance for a class without words."""
+        """The logits, with minus infinity for classes without words."""
         return jnp.where(jnp.diff(self.starts.value) > 0, logits, -jnp.inf)
 
 
 def class_starts(rates: Float[np.ndarray, " word"], classes: int, rule: str) -> Int[np.ndarray, " class_and_one"]:
     """Cut a vocabulary, most frequent words first, into classes of about equal mass.
 
-    Word by word mass is accumulated; a word belongs to class `a`, and the next class begins once the mass has passed
-    `(a + 1) / classes`. So the most frequent words are classes of their own and the last class is the largest.
+    Mass is accumulated word by word; words belong to class `a` until the mass exceeds `(a + 1) / classes` of the total.
+    So the most frequent words form classes of their own, and the last class is the largest.
 
     Args:
-        rates: how often each word occurs, in any unit.
-        classes: number of classes; fewer are used when there are not enough words.
-        rule: mass of a word: `frequency`, its rate; `square-root`, the root of it, which makes classes more even.
+        rates: frequency of each word, in any unit.
+        classes: number of classes; some stay empty if there are not enough words.
+        rule: the mass of a word: `frequency`, its rate; `square-root`, the square root of its rate, which makes class
+            sizes more even.
 
     Returns:
         The first word of each class, then the number of words.
 
     Example:
-        >>> class_starts(np.array([4, 2, 1, 1]), 2, "frequency").tolist()
+        >>> class_starts(np.array([4.0, 2, 1, 1]), 2, "frequency").tolist()
         [0, 2, 4]
     """
     mass = np.sqrt(rates) if rule == "square-root" else np.asarray(rates, np.float64)
@@ -151,3 +154,11 @@ def class_starts(rates: Float[np.ndarray, " word"], classes: int, rule: str) -> 
 def _negative_log_softmax(logits, picked):
     chosen = jnp.take_along_axis(logits, picked[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+@register_output("factored", predicts="symbols")
+def factored_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNGKeyArray) -> ClassFactored:
+    """A class-factored softmax."""
+    rates = above_zero(rates)
+    starts = class_starts(rates, config.classes, config.class_rule)
+    return ClassFactored.initial(hidden_size, rates, starts, config.output_scale, key=key)

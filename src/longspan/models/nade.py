@@ -1,15 +1,17 @@
 """NADE conditional on the hidden state: an exact joint distribution of a frame's keys (section 3.3 of the paper).
 
-Keys follow each other in ascending order, each predicted from the hidden state and the keys below it.
+Keys are in ascending order, each predicted from the hidden state and the keys below it.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from longspan.kernels import nade
-from longspan.kernels.matmul import affine
-from longspan.models.outputs import ExactOutput, bernoulli_loss
+from longspan.config import TrainConfig
+from longspan.models.outputs import ExactOutput, Rates, bernoulli_loss, log_odds
+from longspan.models.parts import register_output
+from longspan.ops import nade
+from longspan.ops.matmul import affine
 
 
 class Nade(ExactOutput):
@@ -50,10 +52,10 @@ class Nade(ExactOutput):
         return bernoulli_loss(logits, targets)
 
     def sample(self, hidden, *, key, temperature=1.0):
-        """Ancestral samples, one round a note instead of one a key.
+        """Ancestral sampling, with one round per note instead of one per key.
 
-        Key i is on where its logit exceeds logistic noise. Until a note sounds the hidden units stay as they are, so
-        each round finds the next note of every frame from one matrix product.
+        Key i is on if its logit exceeds logistic noise. The hidden units change only when a key is on, so each round
+        finds the next note of every frame from one matrix product.
         """
         leading = hidden.shape[:-1]
         visible_bias, pre_activation = self.biases(hidden.reshape(-1, hidden.shape[-1]))
@@ -82,3 +84,9 @@ class Nade(ExactOutput):
     def biases(self, hidden: Float[Array, "... hidden"]) -> tuple[Float[Array, "... key"], Float[Array, "... unit"]]:
         """Visible and hidden biases given the hidden state."""
         return hidden @ self.visible_weights + self.visible_bias, hidden @ self.hidden_weights + self.hidden_bias
+
+
+@register_output("nade", predicts="keys")
+def nade_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNGKeyArray) -> Nade:
+    """A NADE over the keys of a frame."""
+    return Nade.initial(hidden_size, config.nade_size, log_odds(rates), config.output_scale, key=key)

@@ -1,4 +1,4 @@
-"""RBM conditional on the hidden state: a joint distribution of a frame's keys whose likelihood is only estimated.
+"""RBM conditional on the hidden state: a joint distribution of a frame's keys whose likelihood can only be estimated.
 
 The biases of the machine are affine in the hidden state (section 3.3 of the paper; Boulanger-Lewandowski, Bengio and
 Vincent, *Modeling temporal dependencies in high-dimensional sequences*, 2012). The machine itself is in `boltzmann`.
@@ -9,31 +9,34 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from longspan.config import TrainConfig
 from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
-from longspan.models.outputs import Effort, EstimatedOutput
+from longspan.models.outputs import Effort, EstimatedOutput, Rates, log_odds
+from longspan.models.parts import register_output
 
 ANNEALED_STEPS, PLAIN_STEPS = 4000, 25
-"""Gibbs steps of a sample: with growing weights, then with all of them. On chorales, expected accuracy is 28 % after 25
-steps of the first kind, 32 % after 400 and no more than 32.5 % after 1000, all while they still grew evenly; on
-nottingham, where weights are strong, 46 % after 400 of those, and 62 % after 2000, 66 % after 4000 and 69 % after
-10,000 that grow as they do now."""
+"""Gibbs steps per sample: with growing weights, then with full weights. With an earlier, linear growth, expected
+accuracy on chorales was 28 % after 25 growing steps, 32 % after 400 and at most 32.5 % after 1000; on nottingham, where
+weights are strong, 46 % after 400. With the present growth it is 62 % on nottingham after 2000, 66 % after 4000 and 69
+% after 10,000."""
 CRUDE = {"temperatures": 1000, "chains": 1}
-"""Effort of `log_prob`, good for nothing but to be corrected: the log of a noisy Z is too small on average. A machine
-with strong weights, such as 13 epochs on nottingham make, looks 2.4 nats better than it is."""
+"""Effort of `log_prob`, which is useful only if corrected: the log of a noisy Z is too small on average. A machine with
+strong weights, such as after 13 epochs on nottingham, looks 2.4 nats better than it is."""
 EFFORTS: dict[Effort, dict[str, int]] = {
     "comparable": {"temperatures": 2000, "chains": 5},
     "accurate": {"temperatures": 20_000, "chains": 5},
 }
-"""Of `estimated_log_prob`. With less, the epoch whose Z is hardest to find would be taken for the best. Chains are
-fewer than the 100 of 2012, temperatures so many that few chains will do: against twenty chains of 60,000, that machine
-looks 0.47 nats better by the first and 0.04 by the second. On the other data sets these two agree to 0.04, and the
-second with chains that start elsewhere to 0.01."""
+"""Efforts of `estimated_log_prob`. With less effort, the epoch whose Z is hardest to estimate would look best. There
+are fewer chains than the 100 of 2012, but enough temperatures that few chains suffice: compared with 20 chains of
+60,000 temperatures, the machine above looks 0.47 nats better by "comparable" and 0.04 by "accurate". On the other data
+sets the two agree to 0.04 nats, and "accurate" agrees to 0.01 with chains that start elsewhere."""
 WEAKEST_WEIGHTS = 0.7
-"""Share of the weights that tempered transitions go down to. On nottingham, ten levels to this share are accepted by 62
-% of the chains and take 9 % of all to frames that differ by three keys or more; a hundred to 0.3 take as many there."""
+"""Factor on the weights at the last level of tempered transitions. On nottingham, with ten levels down to 0.7, 62 % of
+the proposals are accepted and 9 % of the chains move to frames that differ in three or more keys; a hundred levels down
+to 0.3 move as many."""
 FRAMES_AT_A_TIME = 128
-"""Frames whose chains run together in the better estimates: enough for a matrix product, few enough for a cache."""
+"""Frames whose chains run together in the better estimates: enough for a matrix product, few enough for the cache."""
 
 
 class Rbm(EstimatedOutput):
@@ -50,7 +53,7 @@ class Rbm(EstimatedOutput):
     divergence_steps: int = eqx.field(static=True)
     """The k of contrastive divergence."""
     tempering: int = eqx.field(static=True, default=0)
-    """Levels of a tempered transition halfway through those steps, none for 0."""
+    """Levels of a tempered transition halfway through those steps; 0 for none."""
 
     @staticmethod
     def initial(
@@ -74,10 +77,10 @@ class Rbm(EstimatedOutput):
         return Rbm(visible_weights, *biases, weights, divergence_steps, tempering)
 
     def loss(self, hidden, targets, length, *, key):
-        """Contrastive divergence: free energy of the frame less that of where a short Gibbs chain takes it.
+        """Contrastive divergence: the free energy of the frame minus that of the end of a short Gibbs chain from it.
 
-        The end of the chain is a number, not a function of the parameters, so the gradient is the usual one and goes
-        on through the biases into the recurrent network. The value is no likelihood.
+        The end of the chain is treated as a constant, so the gradient is the usual one and continues through the biases
+        into the recurrent network. The value is not a likelihood.
         """
         del length
         biases, frames = self._machines(hidden), _flat(targets, self.weights)
@@ -129,3 +132,10 @@ class Rbm(EstimatedOutput):
 
 def _flat(frames, like: Float[Array, "..."]):
     return frames.reshape(-1, frames.shape[-1]).astype(like.dtype)
+
+
+@register_output("rbm", predicts="keys")
+def rbm_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNGKeyArray) -> Rbm:
+    """An RBM over the keys of a frame."""
+    scale, steps, tempering = config.output_scale, config.cd_steps, config.tempering
+    return Rbm.initial(hidden_size, config.rbm_size, log_odds(rates), scale, steps, tempering, key=key)

@@ -1,8 +1,8 @@
-"""The linear solve: preconditioned conjugate gradient on pytrees, truncated when progress fades.
+"""Preconditioned conjugate gradients on pytrees, truncated when progress stalls.
 
-It minimises the quadratic `q(x) = x'Ax/2 - b'x` and stops, as Martens (2010) proposes, on the relative gain
-of q and not on the residual. The host drives it in short compiled bursts, so that a run can be interrupted at
-any time, and keeps some iterates on the way for whoever chooses the step.
+It minimizes the quadratic `q(x) = x'Ax/2 - b'x` and stops, as Martens (2010) proposes, on the relative gain of q rather
+than the residual. It runs in short compiled bursts, so that it can be interrupted at any time, and returns intermediate
+iterates as candidates for the step.
 """
 
 import time
@@ -33,10 +33,10 @@ class Iterate(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """The saved iterates in order, the last of them last.
+    """The saved iterates in order, including the last one.
 
-    `reason` is "progress" (the gain faded), "limit" (iterations used up) or "curvature" (a direction without
-    positive finite curvature: exact convergence, or a matrix that is not positive definite).
+    `reason` is "progress" (the gain became small), "limit" (the iteration limit was reached) or "curvature" (a
+    direction without positive finite curvature: exact convergence, or a matrix that is not positive definite).
     """
 
     iterates: list[Iterate]
@@ -44,7 +44,7 @@ class Solution(NamedTuple):
 
     @property
     def iterations(self) -> int:
-        """How many steps were taken."""
+        """Number of iterations made."""
         return self.iterates[-1].iteration if self.iterates else 0
 
 
@@ -79,18 +79,18 @@ def conjugate_gradient(
         \frac{q(x_i) - q(x_{i-k})}{q(x_i)} < k \epsilon
 
     Args:
-        matrix: the product with A. A `jax.tree_util.Partial` whose data are arrays is compiled once for all
-            data; any other callable is compiled anew for every object.
+        matrix: the product with A. A `jax.tree_util.Partial` whose data are arrays is compiled once for all data; any
+            other callable is compiled again for every object.
         right_side: b.
         start: first iterate; `None` for zero.
-        inverse_preconditioner: positive, shaped like b: the diagonal of an approximate inverse of A; `None`
-            for one.
-        max_iterations: steps at most.
+        inverse_preconditioner: the diagonal of an approximate inverse of A, positive and shaped like b; `None` for the
+            identity.
+        max_iterations: maximum number of iterations.
         tolerance: epsilon.
         minimal_window: k_0.
-        save_growth: iterates `ceil(save_growth^j)` are kept, and the last.
-        burst_seconds: about how long to compute between two looks at `should_stop`.
-        should_stop: asked between bursts; once true, `Interrupted` is raised.
+        save_growth: iterates `ceil(save_growth^j)` are saved, and the last one.
+        burst_seconds: approximate time between two calls of `should_stop`.
+        should_stop: called between bursts; once it returns True, `Interrupted` is raised.
 
     Example:
         >>> solution = conjugate_gradient(lambda x: 4 * x, jnp.array([8.0, 2.0]))
@@ -128,7 +128,7 @@ def _save_points(growth: float, last: int) -> list[int]:
 
 @jax.jit
 def multiply(matrix: Partial, vector: PyTree) -> PyTree:
-    """One product, by a compiled function of its own: products are the largest things compiled here."""
+    """One product, compiled separately because products are the largest programs compiled here."""
     return matrix(vector)
 
 

@@ -1,22 +1,23 @@
-"""The driver of first-order methods: a whole block of chunks in one compiled call, one update a chunk.
+"""The driver of first-order methods: a whole block of chunks in one compiled call, with one update per chunk.
 
-At one sequence a time an update takes a fraction of a millisecond, so the cost of leaving compiled code between
-updates would dominate; inside a block nothing does.
+With one sequence at a time an update takes a fraction of a millisecond, so the cost of leaving compiled code between
+updates would dominate; within a block there is no such cost. The update rule is a `Method`: clipped Nesterov descent,
+fused into one pass over the parameters, or any Optax transformation.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from longspan.kernels.update import clip_descend, clip_nesterov, clipped_rate
-from longspan.optim.gradients import Gradient
-from longspan.optim.interface import Info
-from longspan.optim.nesterov import Schedule, as_schedule
+from longspan.ops.update import clip_descend, clip_nesterov, clipped_rate
+from longspan.optim.interface import Gradient, Info
+from longspan.optim.transforms import Schedule, as_schedule
 
 Params = TypeVar("Params")
 Carry = TypeVar("Carry")
@@ -25,69 +26,62 @@ Loss = Callable[[Params, Carry, Any, Any], Value]
 ValueAndGradient = Callable[[Params, Carry, Any, Any], tuple[Value, Gradient]]
 
 
-class FirstOrderState(NamedTuple):
-    """What the next update needs: how many there were, the velocity, and a factor on the learning rate.
+@runtime_checkable
+class Method(Protocol):
+    """An update rule; its state is a tree of arrays with a field `scale`, a factor on the learning rate."""
 
-    Without momentum there is no velocity.
-    """
+    @property
+    def takes_rows(self) -> bool:
+        """Whether gradients of large matrices may be given by the rows in use."""
+        ...
 
-    step: Int[Array, ""]
-    velocity: PyTree
-    scale: Float[Array, ""]
+    def init(self, params: Any) -> Any:
+        """The state before the first update."""
+        ...
+
+    def step(self, params: Any, state: Any, gradient: Gradient) -> tuple[Any, Any, dict[str, Array]]:
+        """Parameters and state after an update, and figures about it by name."""
+        ...
+
+    def restarted(self, state: Any) -> Any:
+        """The state without momentum, for parameters that were replaced."""
+        ...
 
 
 class FirstOrder:
-    """Clipped stochastic gradient descent with Nesterov momentum over chunks of sequences.
-
-    One update is what the Optax chain `clip_by_norm`, `nesterov` does, computed in a single pass over the parameters.
+    """A first-order method over chunks of sequences.
 
     Args:
-        loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is handed from chunk to
-            chunk, `context` is anything that stays the same, `observed` is reported in `Info`.
-        learning_rate: a number or a schedule.
-        momentum: a number or a schedule; zero for plain descent.
-        threshold: largest gradient norm, infinity for no clipping.
-        by_rows: loss and gradient where some leaves are better served by rows than by what JAX derives from `loss`.
-            It is used without momentum only: a velocity moves every row at every step, touched or not.
+        loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is passed from chunk to chunk,
+            `context` stays the same, `observed` is reported in `Info`.
+        method: the update rule.
+        by_rows: loss and gradient with some leaves by rows, instead of the dense gradient that JAX derives from `loss`.
+            It is used only with a method that takes rows.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        learning_rate: float | Schedule,
-        momentum: float | Schedule = 0.0,
-        threshold: float = math.inf,
-        by_rows: ValueAndGradient | None = None,
-    ):
-        self.learning_rate = as_schedule(learning_rate)
-        self.momentum = None if momentum == 0 else as_schedule(momentum)
-        self.threshold = threshold
-        self.value_and_gradient = by_rows if by_rows and self.momentum is None else _derived(loss)
+    update_is_a_block = False
+
+    def __init__(self, loss: Loss, method: Method, by_rows: ValueAndGradient | None = None):
+        self.method = method
+        self.value_and_gradient = by_rows if by_rows and method.takes_rows else _derived(loss)
         self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
 
-    def init(self, params: PyTree) -> FirstOrderState:
+    def init(self, params: PyTree) -> Any:
         """The state before the first update."""
-        velocity = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
-        return FirstOrderState(jnp.zeros((), jnp.int32), velocity, jnp.ones(()))
+        return self.method.init(params)
 
-    def rescaled(self, state: FirstOrderState, scale: float) -> FirstOrderState:
-        """The state with the learning rate at `scale` times what the schedule says."""
+    def rescaled(self, state: Any, scale: float) -> Any:
+        """The state with the learning rate at `scale` times that of the schedule."""
         return state._replace(scale=jnp.asarray(scale, jnp.float32))
 
-    def restarted(self, state: FirstOrderState) -> FirstOrderState:
-        """The state at rest, for parameters that were put somewhere else."""
-        return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
+    def restarted(self, state: Any) -> Any:
+        """The state without momentum, for parameters that were replaced."""
+        return self.method.restarted(state)
 
     def advance(
-        self,
-        params: Params,
-        state: FirstOrderState,
-        carry: Carry,
-        chunks: PyTree,
-        count: int,
-        context: PyTree,
-    ) -> tuple[Params, FirstOrderState, Carry, Info]:
-        """One update for each of the first `count` chunks; what `Info` holds beyond them is zero.
+        self, params: Params, state: Any, carry: Carry, chunks: PyTree, count: int, context: PyTree
+    ) -> tuple[Params, Any, Carry, Info]:
+        """Make one update for each of the first `count` chunks; entries of `Info` beyond them are zero.
 
         `params` and `state` are consumed.
         """
@@ -96,7 +90,7 @@ class FirstOrder:
     def _advance_block(self, params, state, carry, chunks, count: Int[Array, ""], context):
         def update(params, state, carry, chunk):
             (loss, (carry, observed)), gradient = self.value_and_gradient(params, carry, chunk, context)
-            params, state, figures = self._step(params, state, gradient)
+            params, state, figures = self.method.step(params, state, gradient)
             return (params, state, carry), (observed, {"objective": loss, **figures})
 
         def body(index, loop):
@@ -112,7 +106,44 @@ class FirstOrder:
         observed, figures = seen
         return *running, Info(observed, figures, count)
 
-    def _step(self, params, state, gradient: Gradient):
+
+class DescentState(NamedTuple):
+    """The state of `ClippedNesterov`; without momentum there is no velocity."""
+
+    step: Int[Array, ""]
+    velocity: PyTree
+    scale: Float[Array, ""]
+
+
+class ClippedNesterov:
+    """Clipped gradient descent with Nesterov momentum, in a single pass over the parameters.
+
+    An update equals that of the Optax chain `clip_by_norm`, `nesterov`.
+
+    Args:
+        learning_rate: a number or a schedule.
+        momentum: a number or a schedule; zero for plain descent.
+        threshold: largest gradient norm; infinity for no clipping.
+    """
+
+    def __init__(self, learning_rate: float | Schedule, momentum: float | Schedule = 0.0, threshold: float = math.inf):
+        self.learning_rate = as_schedule(learning_rate)
+        self.momentum = None if momentum == 0 else as_schedule(momentum)
+        self.threshold = threshold
+
+    @property
+    def takes_rows(self) -> bool:
+        """Only without momentum: a velocity moves every row at every step, in use or not."""
+        return self.momentum is None
+
+    def init(self, params: PyTree) -> DescentState:
+        velocity = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
+        return DescentState(jnp.zeros((), jnp.int32), velocity, jnp.ones(()))
+
+    def restarted(self, state: DescentState) -> DescentState:
+        return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
+
+    def step(self, params, state: DescentState, gradient: Gradient):
         learning_rate = self.learning_rate(state.step) * state.scale
         if self.momentum is None:
             velocity = None
@@ -130,7 +161,7 @@ class FirstOrder:
             )
             params, velocity = structure.unflatten(leaves), structure.unflatten(velocity)
         figures = {"gradient_norm": norm, "clipped": clipped, "learning_rate": jnp.asarray(learning_rate)}
-        return params, FirstOrderState(state.step + 1, velocity, state.scale), figures
+        return params, DescentState(state.step + 1, velocity, state.scale), figures
 
     def _descend(self, params, gradient: Gradient, learning_rate):
         leaves, structure = jax.tree.flatten(params)
@@ -150,6 +181,39 @@ class FirstOrder:
         for where, by_rows in gradient.tables:
             params = eqx.tree_at(where, params, by_rows.descend(where(params), rate))
         return params, norm, clipped
+
+
+class OptaxState(NamedTuple):
+    """The state of a transformation and a factor on its updates."""
+
+    transformation: PyTree
+    scale: Float[Array, ""]
+
+
+class OptaxMethod:
+    """Any Optax transformation as a method.
+
+    Args:
+        transformation: such as `optax.adam(1e-3)`, or a chain that clips first.
+    """
+
+    takes_rows = False
+
+    def __init__(self, transformation: optax.GradientTransformation):
+        self.transformation = transformation
+
+    def init(self, params: PyTree) -> OptaxState:
+        return OptaxState(self.transformation.init(params), jnp.ones(()))
+
+    def restarted(self, state: OptaxState) -> OptaxState:
+        """The state unchanged: adaptive methods keep statistics of gradients, not of the path of the parameters."""
+        return state
+
+    def step(self, params, state: OptaxState, gradient: Gradient):
+        updates, inner = self.transformation.update(gradient.whole, state.transformation, params)
+        updates = jax.tree.map(lambda update: state.scale * update, updates)
+        figures = {"gradient_norm": optax.tree.norm(gradient.whole), "update_norm": optax.tree.norm(updates)}
+        return optax.apply_updates(params, updates), OptaxState(inner, state.scale), figures
 
 
 def _derived(loss: Loss) -> ValueAndGradient:

@@ -1,14 +1,15 @@
-"""Hessian-free optimization: truncated Newton steps for any objective split as a network and a convex loss.
+"""Hessian-free optimization: truncated Newton steps for any objective split into a network and a convex loss.
 
-One update: gradient on a large batch; conjugate gradient on the damped Gauss-Newton matrix of a smaller
-batch; choice of a step along its iterates; adjustment of the damping. The parts live in modules of their own
-and this one joins them. The paper's section 4 compares its stochastic gradient methods with this one.
+An update consists of the gradient on a large batch, conjugate gradients on the damped Gauss-Newton matrix of a smaller
+batch, the choice of a step among the iterates, and the adjustment of the damping. Each part has its own module; this
+one combines them. Section 4 of the paper compares its stochastic gradient methods with this one.
 
 References: Martens, *Deep learning via Hessian-free optimization*, 2010; Martens and Sutskever, 2011.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,23 +21,87 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from longspan.errors import InputError
 from longspan.optim.conjugate_gradient import Solution, conjugate_gradient, multiply
-from longspan.optim.damping import adjust_damping, reduction_ratio
-from longspan.optim.gauss_newton import (
+from longspan.optim.curvature import (
+    BatchAxis,
     Curvature,
     Loss,
     Network,
     curvature_factory,
+    inverse_preconditioner,
+    mean_over_slices,
+    mean_squared_gradients,
     objective,
     without_structure,
 )
-from longspan.optim.hessian_free_settings import HessianFreeSettings
-from longspan.optim.preconditioner import inverse_preconditioner, mean_squared_gradients
-from longspan.optim.slices import BatchAxis, mean_over_slices
-from longspan.optim.step_choice import LineSearch, backtrack, line_search
+from longspan.optim.steps import LineSearch, adjust_damping, backtrack, line_search, reduction_ratio
+
+
+@dataclass(frozen=True)
+class HessianFreeSettings:
+    """Settings of `longspan.optim.hessian_free.HessianFree`."""
+
+    initial_damping: float = 0.5
+    """Initial lambda, the weight of half the squared step that is added to the quadratic model."""
+    damping_factor: float = 1.5
+    """lambda is multiplied by this if the model predicted too much, divided by it if the model was about right."""
+    minimal_damping: float = 1e-8
+    """Lower limit of lambda, so that it can recover within a few updates."""
+    structural_damping: float = 1.0
+    """mu: weight, relative to lambda, of changes in the network's structural values; 0 disables it. The literature uses
+    0.03 to 1; long-range tasks are solved most reliably at the upper end."""
+    max_iterations: int = 250
+    """Maximum number of conjugate-gradient iterations per update."""
+    tolerance: float = 0.0005
+    """Relative gain of the quadratic per iteration below which conjugate gradients stop."""
+    save_growth: float = 1.3
+    """The iterates with numbers ceil(save_growth^j) are candidates for the step."""
+    warm_start: float = 0.95
+    """Conjugate gradients start from this factor times their last solution; 0 for a cold start."""
+    preconditioner_exponent: float = 0.0
+    """Exponent of the preconditioner (mean squared gradient + lambda); 0 disables it, which suits recurrent networks;
+    0.75 suits deep feed-forward ones."""
+    examples_per_map: int = 1
+    """Examples whose individual gradients, for the preconditioner, are computed together by `jax.vmap`."""
+    line_search_shrink: float = 0.8
+    """Factor between successive step lengths."""
+    line_search_tries: int = 30
+    """Step lengths tried before an update is rejected."""
+    sufficient_decrease: float = 0.01
+    """Fraction of the decrease predicted by the slope that a step must achieve."""
+    slice_size: int | None = None
+    """Examples computed at a time, which bounds the memory; `None` for the whole batch at once."""
+    burst_seconds: float = 0.5
+    """Approximate time between two checks of whether to stop, during conjugate gradients."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise InputError(f"{name} must lie from {low:g} to {high:g}: got {value}")
+
+
+_TINY, _BELOW_ONE = 1e-30, math.nextafter(1.0, 0.0)
+_RANGES: dict[str, tuple[float, float]] = {
+    "initial_damping": (_TINY, 1e30),
+    "damping_factor": (1, 1e6),
+    "minimal_damping": (0, 1e30),
+    "structural_damping": (0, 1e30),
+    "max_iterations": (1, 1e6),
+    "tolerance": (0, _BELOW_ONE),
+    "save_growth": (1 + 1e-3, 1e6),
+    "warm_start": (0, 1),
+    "preconditioner_exponent": (0, 1),
+    "examples_per_map": (1, 1e9),
+    "line_search_shrink": (_TINY, _BELOW_ONE),
+    "line_search_tries": (1, 1e6),
+    "sufficient_decrease": (0, _BELOW_ONE),
+    "slice_size": (1, 1e9),
+    "burst_seconds": (0, 1e6),
+}
 
 
 class HessianFreeState(NamedTuple):
-    """What the next update needs; arrays only, so any checkpoint of a pytree will do."""
+    """The state between updates; it consists of arrays, so any checkpoint of pytrees can store it."""
 
     direction: PyTree
     damping: Float[Array, ""]
@@ -44,23 +109,23 @@ class HessianFreeState(NamedTuple):
 
 
 class HessianFreeInfo(NamedTuple):
-    """What an observer wants to know of an update; objectives are those of the gradient batch."""
+    """Figures of an update, for monitoring; objectives are those of the gradient batch."""
 
     objective_before: float
     objective_after: float
     gradient_norm: float
     ratio: float
-    """rho: change of the objective for the whole step over that of the undamped quadratic."""
+    """rho: change of the objective for the whole step, divided by that of the undamped quadratic."""
     damping: float
     """lambda of this update."""
     iterations: int
-    """Conjugate gradient steps made."""
+    """Conjugate-gradient iterations made."""
     chosen_iteration: int
-    """The iterate stepped along; 0 for none."""
+    """The iterate used as the step; 0 for none."""
     backtracks: int
-    """Saved iterates passed over."""
+    """Number of later saved iterates that were not used."""
     share: float
-    """Share of the step taken after the line search; 0 for a rejected update."""
+    """Fraction of the step taken after the line search; 0 for a rejected update."""
 
     @property
     def accepted(self) -> bool:
@@ -69,17 +134,17 @@ class HessianFreeInfo(NamedTuple):
 
 
 class HessianFree:
-    """Minimises `loss(network(params, batch), batch)`.
+    """Minimizes `loss(network(params, batch), batch)`.
 
     Args:
         network: `network(params, batch) -> outputs`, or `-> WithStructure(outputs, ...)` for structural
             damping.
         loss: `loss(outputs, batch) -> scalar`, convex in the outputs and a mean over the batch's examples.
-        settings: the constants of the method.
-        batch_axis: the axis of every array of a batch that counts examples, or a tree of axes as for
-            `jax.vmap`, with `None` for what all examples share.
+        settings: constants of the method.
+        batch_axis: the example axis of every array of a batch, or a tree of axes as for `jax.vmap`, with `None` for
+            arrays that all examples share.
         squared_gradients: `(params, batch) -> tree like params`, the mean over examples of their squared
-            gradients, for the preconditioner; `None` for one gradient an example.
+            gradients, for the preconditioner; `None` to compute one gradient per example.
 
     Example:
         >>> network = lambda params, batch: batch["x"] @ params
@@ -136,16 +201,16 @@ class HessianFree:
         curvature_batch: PyTree | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> tuple[PyTree, HessianFreeState, HessianFreeInfo]:
-        """One update. The objective on `gradient_batch` never rises: a step that would raise it is rejected.
+        """Make one update. The objective on `gradient_batch` never rises: a step that would raise it is rejected.
 
         Args:
-            params: current parameters, left untouched.
+            params: current parameters, left unchanged.
             state: from `init` or the last update.
-            gradient_batch: decides the gradient, the line search and the damping.
-            curvature_batch: decides the curvature and the choice among conjugate gradient iterates; usually a
-                smaller batch, `None` for the gradient batch.
-            should_stop: asked between bursts of conjugate gradient; once true, `Interrupted` is raised, and
-                `params` and `state` are still the ones to go on from.
+            gradient_batch: used for the gradient, the line search and the damping.
+            curvature_batch: used for the curvature and the choice among conjugate-gradient iterates; usually a smaller
+                batch, `None` for the gradient batch.
+            should_stop: called between bursts of conjugate gradients; once it returns True, `Interrupted` is raised,
+                and `params` and `state` are still valid to continue from.
         """
         curvature_batch = gradient_batch if curvature_batch is None else curvature_batch
         before, gradient = self._value_and_gradient(params, gradient_batch)
@@ -232,7 +297,7 @@ def _damped_product(curvature: Curvature, damping, structural_weight, vector):
 
 @jax.jit
 def _system(gradient, direction, warm_start):
-    """The right side of the linear system, where its solution starts from, and the norm of the gradient."""
+    """The right side of the linear system, the starting point of its solution, and the norm of the gradient."""
     return optax.tree.scale(-1, gradient), optax.tree.scale(warm_start, direction), optax.tree.norm(gradient)
 
 
@@ -243,6 +308,6 @@ def _moved(params, step, share):
 
 @jax.jit
 def _model_change(gradient, step, product):
-    """Slope along a step, and what the undamped quadratic says the step will change."""
+    """Slope along a step, and the change that the undamped quadratic predicts for it."""
     slope = optax.tree.vdot(gradient, step)
     return slope, slope + 0.5 * optax.tree.vdot(step, product)

@@ -1,19 +1,20 @@
-"""The doors of every optimizer that trains on blocks of chunks, and what it reports of a block."""
+"""The interface of optimizers that train on blocks of chunks, and their report about a block."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Array, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 
 class Info(NamedTuple):
-    """What an observer wants to know of a block of chunks.
+    """Figures of a block of chunks, for monitoring.
 
     Attributes:
-        observed: what the loss reports of every chunk, at the weights it was computed with; chunks on the first axis.
-        figures: numbers about every update by name, such as `objective` and `gradient_norm`; what comes after
-            `updates` of them means nothing.
-        updates: how many updates were made.
+        observed: the loss's report on every chunk, with the weights it was computed with; chunks are the first axis.
+        figures: figures of every update by name, such as `objective` and `gradient_norm`; only the first `updates`
+            entries are meaningful.
+        updates: number of updates made.
     """
 
     observed: PyTree
@@ -21,12 +22,18 @@ class Info(NamedTuple):
     updates: Int[Array, ""] | int
 
     def of_updates(self) -> dict[str, Any]:
-        """The figures of the updates that were made."""
+        """The figures, restricted to the updates that were made."""
         return {name: values[: int(self.updates)] for name, values in self.figures.items()}
 
 
+@runtime_checkable
 class BlockOptimizer(Protocol):
-    """Something that improves parameters block by block; its state is a tree of arrays, so that it can be saved."""
+    """Improves parameters block by block; its state is a tree of arrays, so that it can be saved."""
+
+    @property
+    def update_is_a_block(self) -> bool:
+        """Whether there is one update per block of chunks; otherwise there is one per chunk."""
+        ...
 
     def init(self, params: Any) -> Any:
         """The state before the first update."""
@@ -35,17 +42,43 @@ class BlockOptimizer(Protocol):
     def advance(
         self, params: Any, state: Any, carry: Any, chunks: Any, count: int, context: Any
     ) -> tuple[Any, Any, Any, Info]:
-        """Train on the first `count` of the chunks, the others being filler; `params` and `state` may be consumed.
+        """Train on the first `count` chunks, the others being filler; `params` and `state` may be consumed.
 
-        `carry` is handed on from the last of these chunks to the block after it; `context` is anything that stays the
-        same.
+        `carry` is passed from the last of these chunks to the next block; `context` stays the same.
         """
         ...
 
     def rescaled(self, state: Any, scale: float) -> Any:
-        """The state for steps of `scale` times their first size, where the method has such a thing."""
+        """The state for steps of `scale` times their initial size, if the method has a step size."""
         ...
 
     def restarted(self, state: Any) -> Any:
-        """The state at rest, for parameters that were put somewhere else."""
+        """The state without momentum or the like, for parameters that were replaced."""
         ...
+
+
+@runtime_checkable
+class ByRows(Protocol):
+    """The gradient of one or several leaves, in a form that suits the rows in use."""
+
+    def squares(self) -> Float[Array, ""]:
+        """The sum of the squares of all its entries."""
+        ...
+
+    def descend(self, leaves: Any, rate: Float[Array, ""]) -> Any:
+        """The leaves at which the gradient was taken, minus `rate` times the gradient."""
+        ...
+
+
+class Table(NamedTuple):
+    """Leaves of the parameters and their gradient; `where` picks the leaves out of the parameters."""
+
+    where: Callable[[Any], tuple]
+    gradient: ByRows
+
+
+class Gradient(NamedTuple):
+    """A gradient: `whole` is like the parameters, with None for the leaves in `tables`."""
+
+    whole: PyTree
+    tables: tuple[Table, ...] = ()

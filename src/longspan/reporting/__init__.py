@@ -1,1 +1,1 @@
-"""Reporting: values first, each testable as it is, then the pages and tables that show them."""
+"""Reporting: plain, testable values, and the pages and tables that show them."""

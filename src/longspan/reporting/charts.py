@@ -1,31 +1,29 @@
-"""Charts as plain values: what is drawn, before anything is. `assets/charts.js` draws them."""
+"""Charts as plain values, which `assets/charts.js` draws."""
 
 import math
 
 import msgspec
 
-from longspan import paper
-from longspan.reporting.results_values import CellValue, ResultsValues, TrialPoint
+from longspan.metrics import LOG_LIKELIHOOD
 from longspan.reporting.run_report import EpochValue, RunReport
 from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 
-SCORE = "log-likelihood, nats"
-SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
+SCORE = LOG_LIKELIHOOD.heading
 TAIL, FAR = 0.1, 10.0
-"""Values further from the middle 80 % than ten times its width are outliers."""
+"""Values farther from the middle 80 % than ten times its width are outliers."""
 TONES = ("first", "second", "third", "fourth")
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Points joined by a line, or left alone."""
+    """Points, joined by a line or not."""
 
     name: str
     points: list[tuple[float, float]]
     tone: str
-    """`first`, `second`, `third`, `fourth` or `quiet`; the style sheet knows their colours."""
+    """`first`, `second`, `third`, `fourth` or `quiet`; the style sheet defines their colors."""
     joined: bool = True
     labels: list[str] = []
-    """What each point is, where its numbers do not say it."""
+    """Labels of the points, if their numbers are not enough."""
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -47,14 +45,14 @@ class Chart(msgspec.Struct, frozen=True):
     x_log: bool = False
     y_log: bool = False
     x_names: list[str] = []
-    """Names of the places 0, 1, ... where the horizontal axis has no numbers."""
+    """Names of the positions 0, 1, ... if the horizontal axis is not numeric."""
     y_range: tuple[float, float] | None = None
-    """What the frame shows, if not everything: one exploded update must not flatten all the rest."""
+    """The visible range, if not everything is shown: one exploded update must not flatten the rest."""
     small: bool = False
 
     @property
     def beyond(self) -> int:
-        """How many points lie outside the frame."""
+        """Number of points outside the visible range."""
         if self.y_range is None:
             return 0
         low, high = self.y_range
@@ -62,7 +60,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def framed(chart: Chart) -> Chart:
-    """A chart whose frame leaves out values far from the bulk, if it has such."""
+    """The chart with a visible range that excludes outliers, if there are any."""
     values = sorted(y for series in chart.series for _, y in series.points)
     warped = [math.log10(value) for value in values] if chart.y_log else values
     tail = max(math.floor(TAIL * len(warped)), int(len(warped) > 5))
@@ -76,7 +74,7 @@ def framed(chart: Chart) -> Chart:
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Ours beside the paper's."""
+    """Our number beside the paper's."""
 
     label: str
     paper: float
@@ -118,7 +116,7 @@ def run_charts(run: RunReport) -> list[Chart]:
 
 
 def study_charts(study: StudyReport) -> list[Chart]:
-    """All validation curves, the winner's last so that it lies on top, and a scatter for every searched setting."""
+    """All validation curves, the winner's last so that it is drawn on top, and a scatter plot per searched setting."""
     trials = sorted((trial for trial in study.trials if trial.curve), key=lambda trial: trial.slot == study.winner)
     curves = [
         Series(
@@ -130,32 +128,6 @@ def study_charts(study: StudyReport) -> list[Chart]:
     ]
     charts = [Chart("Validation of all trials", "epoch", SCORE, curves)] if curves else []
     return [framed(chart) for chart in (*charts, *(_scatter(scatter, study.winner) for scatter in study.scatters))]
-
-
-def results_charts(values: ResultsValues) -> list[PairChart]:
-    """One for every data set: each row of the table as the paper's number and ours."""
-    charts = []
-    for data in dict.fromkeys(cell.data for cell in values.cells):
-        cells = [cell for cell in values.cells if cell.data == data]
-        metric = cells[0].metric
-        label = {"log_likelihood": "test " + SCORE, "perplexity": "test perplexity"}.get(
-            metric, "test bits per character"
-        )
-        pairs = [_pair(cell) for cell in cells]
-        charts.append(PairChart(data, label, pairs, lower_is_better=metric != "log_likelihood"))
-    return charts
-
-
-def trials_charts(trials: list[TrialPoint]) -> list[Chart]:
-    """What a setting did to the score in all trials of the music cells."""
-    charts = []
-    for setting in SETTINGS_DRAWN:
-        series = _trials_by_data(trials, setting)
-        values = [x for each in series for x, _ in each.points]
-        if len(set(values)) > 1:
-            title, log = setting.replace("_", " "), spans_decades(values)
-            charts.append(Chart(title, title, "below the cell's best, nats", series, x_log=log, small=True))
-    return [framed(chart) for chart in charts]
 
 
 def _learning_curves(run: RunReport) -> Chart:
@@ -191,19 +163,3 @@ def _scatter(scatter: Scatter, winner: int | None) -> Chart:
 
 def _names(scatter: Scatter) -> list[str]:
     return sorted({str(point.value) for point in scatter.points})
-
-
-def _pair(cell: CellValue) -> Pair:
-    ours = cell.ours.test if cell.ours else None
-    return Pair(cell.row, cell.paper.test, ours, cell.spread.test if cell.spread else None, cell.verdict)
-
-
-def _trials_by_data(trials: list[TrialPoint], setting: str) -> list[Series]:
-    series = []
-    for tone, data in zip(TONES, paper.MUSIC_SETS, strict=True):
-        known = [trial for trial in trials if trial.data == data and setting in trial.settings]
-        if known:
-            points = [(trial.settings[setting], trial.gap) for trial in known]
-            labels = [f"{trial.row} on {data}, slot {trial.slot}" for trial in known]
-            series.append(Series(data, points, tone, joined=False, labels=labels))
-    return series

@@ -1,17 +1,18 @@
-"""The few pieces of HTML a report is put together from; whatever is text goes through `escape`."""
+"""The HTML elements of a report; all text goes through `escape`."""
 
 from collections.abc import Sequence
 from html import escape
 
 import msgspec
 
+from longspan.metrics import setting
 from longspan.reporting.charts import Chart, PairChart
 
 PLAY = '<svg viewBox="0 0 12 12" aria-hidden="true"><path d="M1 0l11 6l-11 6z"/></svg>'
 
 
 def tile(what: str, value: str, beside: str = "") -> str:
-    """A figure worth seeing first; `beside` is markup."""
+    """A highlighted figure; `beside` is markup."""
     below = f'<span class="beside">{beside}</span>' if beside else ""
     named = f'<span class="what">{escape(what)}</span><span class="value">{escape(value)}</span>'
     return f'<li class="tile">{named}{below}</li>'
@@ -31,13 +32,13 @@ def grid(figures: Sequence[str], kind: str = "") -> str:
 
 
 def chart_figure(chart: Chart) -> str:
-    """A chart, which the script draws from the values inside it."""
+    """A chart, drawn by the script from the values inside it."""
     beyond = f"{chart.beyond} far out of the frame" if chart.beyond else ""
     return _figure("chart", chart.title, chart, beyond)
 
 
 def pairs_figure(chart: PairChart) -> str:
-    """Ours beside the paper's, drawn likewise."""
+    """Our numbers beside the paper's, drawn by the script."""
     return _figure("pairs", chart.title, chart)
 
 
@@ -50,13 +51,13 @@ def _figure(kind: str, title: str, values: Chart | PairChart, note: str = "") ->
 
 
 def embedded(values: object) -> str:
-    """Values for the script; a `<` inside them cannot end the element."""
+    """Values for the script, encoded so that a `<` inside them cannot end the element."""
     content = msgspec.json.encode(values).decode().replace("<", "\\u003c")
     return f'<script type="application/json">{content}</script>'
 
 
 def legend(names: Sequence[tuple[str, str]]) -> str:
-    """What dots of each tone mean, once for several charts."""
+    """The meaning of the dots of each tone, once for several charts."""
     items = (f'<li><i class="dot tone-{tone}"></i>{escape(name)}</li>' for name, tone in names)
     return f'<ul class="legend">{"".join(items)}</ul>'
 
@@ -93,12 +94,16 @@ def details(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """A number with a true minus sign; nothing for None."""
-    return "" if value is None else f"{value:.{digits}f}".replace("-", "−")
+def number_cell(text: str) -> str:
+    """A cell with a formatted number."""
+    return cell(true_minus(text))
 
 
-def setting(value: object) -> str:
-    """The value of a setting, floats in few digits."""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text.replace("-", "−") if isinstance(value, int | float) else text
+def setting_cell(value: object) -> str:
+    """A cell with the value of a setting."""
+    return number_cell(setting(value)) if isinstance(value, int | float) else cell(setting(value))
+
+
+def true_minus(text: str) -> str:
+    """A formatted number with a minus sign instead of a hyphen."""
+    return text.replace("-", "−")

@@ -1,41 +1,43 @@
-"""What a page says of one run, as plain values: curves, gradient norms and the clip line, scores, settings, samples."""
+"""The report of a run as plain values: curves, gradient norms and the clip line, scores, settings, samples."""
 
 from pathlib import Path
 
 import msgspec
 
-from longspan import paper
 from longspan.config import TrainConfig, as_dict
+from longspan.errors import InputError
+from longspan.metrics import METRICS
 from longspan.reporting.samples import MusicSample, TextSample
-from longspan.training.runs import Run, read_json
+from longspan.reproduction.tables import figures_on_test
+from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
 
 class EpochValue(msgspec.Struct, frozen=True):
-    """One validation; log-likelihoods in nats per frame or symbol, the other figures means over the epoch's updates."""
+    """One epoch: log-likelihoods in nats per frame or symbol; the other figures are means over the epoch's updates."""
 
     epoch: int
     valid: float
     train: float | None = None
-    """At the weights of their time; None where training does not compute it."""
+    """Computed with the weights at each step; None if training does not compute it."""
     gradient_norm: float | None = None
     clipped: float | None = None
-    """Share of updates whose gradient was clipped."""
+    """Fraction of updates whose gradient was clipped."""
     learning_rate: float | None = None
 
 
 class ScoreValue(msgspec.Struct, frozen=True):
-    """A figure of the test split beside the paper's."""
+    """A score on the test split beside the paper's."""
 
     metric: str
     ours: float
     paper: float | None = None
     error: float | None = None
-    """Standard error where ours is an estimate."""
+    """Standard error if ours is an estimate."""
 
 
 class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
-    """All that is shown of a run."""
+    """Everything shown about a run."""
 
     name: str
     recipe: str
@@ -45,11 +47,11 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     epochs: list[EpochValue]
     best_epoch: int | None
     clip: float | None
-    """The gradient norm that was clipped to; None without clipping, or before `auto` is known."""
+    """The gradient norm to which gradients were clipped; None without clipping, or before `auto` is known."""
     scores: list[ScoreValue]
     settings: dict
     changed: list[str]
-    """Settings that are not at their default."""
+    """Settings that differ from their defaults."""
     seconds: float
     epoch_seconds: float | None
     """Processor time of a typical epoch with its validation."""
@@ -57,14 +59,13 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     samples: list[MusicSample] | list[TextSample] = []
 
 
-def run_report(path: Path, samples: list[MusicSample] | list[TextSample] | None = None) -> RunReport:
-    """The values of the run in a folder."""
-    run = Run.open(path)
+def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = None) -> RunReport:
+    """Make the report of a run."""
     epochs = [_epoch_value(record) for record in run.metrics()]
     default = TrainConfig()
     settings = as_dict(run.config)
     return RunReport(
-        name=path.resolve().name,
+        name=run.path.resolve().name,
         recipe=run.config.recipe,
         data=run.config.data,
         status=run.status,
@@ -77,7 +78,7 @@ def run_report(path: Path, samples: list[MusicSample] | list[TextSample] | None 
         changed=[name for name, value in settings.items() if value != getattr(default, name)],
         seconds=seconds_trained(run),
         epoch_seconds=typical_epoch_seconds(run),
-        versions=_versions(path),
+        versions=_versions(run),
         samples=samples or [],
     )
 
@@ -98,7 +99,7 @@ def _clip(run: Run) -> float | None:
         return None
     if run.config.clip != "auto":
         return float(run.config.clip)
-    from longspan.training import checkpoints  # only here, for the state of a run needs JAX
+    from longspan.training import checkpoints  # imported late, because it needs JAX
     from longspan.training.state import Progress
 
     newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
@@ -106,16 +107,59 @@ def _clip(run: Run) -> float | None:
 
 
 def _scores(run: Run) -> list[ScoreValue]:
-    """Every figure the run was given at its end; an estimate's error stands with the estimate."""
+    """All scores of a finished run; the error of an estimate is part of its value."""
     test = (run.result() or {}).get("test", {})
-    theirs = paper.figures_on_test(run.config.recipe, run.config.data) or {}
+    theirs = figures_on_test(run.config.recipe, run.config.data) or {}
     return [
         ScoreValue(name, value, theirs.get(name), test.get(f"{name}_error"))
         for name, value in test.items()
-        if isinstance(value, float) and not name.endswith("_error")
+        if name in METRICS and isinstance(value, float)
     ]
 
 
-def _versions(path: Path) -> dict[str, str]:
-    environment = read_json(path / "environment.json") or {}
-    return {name: str(version) for name, version in environment.get("versions", {}).items() if version}
+def _versions(run: Run) -> dict[str, str]:
+    return {name: str(version) for name, version in run.environment().get("versions", {}).items() if version}
+
+
+class RunValue(msgspec.Struct, frozen=True):
+    """One run in a comparison."""
+
+    run: str
+    status: str
+    settings: dict
+    """The settings in which the compared runs differ."""
+    epochs: int
+    best_epoch: int | None
+    valid_log_likelihood: float | None
+    train_log_likelihood: float | None
+    """Measured during training, in the best epoch."""
+    test: dict[str, float] | None
+    """Scores on the test split; None before the run is done."""
+    seconds: float
+
+
+def compare_runs(paths: list[Path]) -> list[RunValue]:
+    """The values of several runs, in the order given."""
+    if len(paths) < 2:
+        raise InputError(f"expected at least two run folders to compare, got {len(paths)}")
+    runs = [Run.open(path) for path in paths]
+    configs = [as_dict(run.config) for run in runs]
+    different = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
+    return [_value(run, {name: config[name] for name in different}) for run, config in zip(runs, configs, strict=True)]
+
+
+def _value(run: Run, settings: dict) -> RunValue:
+    metrics = run.metrics()
+    best = max(metrics, key=lambda record: record["valid_log_likelihood"], default={})
+    result = run.result() or {}
+    return RunValue(
+        run=str(run.path),
+        status=run.status,
+        settings=settings,
+        epochs=len(metrics),
+        best_epoch=best.get("epoch"),
+        valid_log_likelihood=best.get("valid_log_likelihood"),
+        train_log_likelihood=best.get("train_log_likelihood"),
+        test=result.get("test"),
+        seconds=seconds_trained(run),
+    )

@@ -1,39 +1,36 @@
-"""What a page says of a study, as plain values: how every trial went, and what each searched setting did to the score.
+"""The report of a study as plain values: every trial, and the effect of each searched setting on the score.
 
-Read from the folder alone: run folders of trials, and result.json once the study is concluded.
+It is read from the study's folder alone: the run folders of trials, and result.json once the study is concluded.
 """
 
 import itertools
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from longspan.config import as_dict
-from longspan.errors import InputError
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import MusicSample, TextSample
-from longspan.search.result import StudyResult, Trial, contradiction_in
-from longspan.training.runs import Run
+from longspan.search.result import SlotRun, StudyFolder, Trial
 from longspan.training.timing import seconds_trained
 
 LOG_RATIO = 20
-"""A searched setting whose values span more than this is drawn on a logarithmic axis."""
+"""A searched setting whose values span more than this ratio is drawn on a logarithmic axis."""
 
 
 class TrialValue(msgspec.Struct, frozen=True):
-    """How one slot went."""
+    """One slot of a study."""
 
     slot: int
     status: str
     valid: float | None
-    """Its best validation score; None if it has none, or diverged."""
+    """The best validation score; None if there is none or the run diverged."""
     epochs: int
     seconds: float
     settings: dict
-    """All that are known of it, so far as trials differ in them."""
+    """The known settings in which trials differ."""
     curve: list[tuple[int, float]]
-    """Epoch and validation score; empty where the run folder is on another machine."""
+    """Epoch and validation score; empty if the run folder is on another machine."""
 
 
 class Point(NamedTuple):
@@ -45,7 +42,7 @@ class Point(NamedTuple):
 
 
 class Scatter(msgspec.Struct, frozen=True):
-    """What one setting did to the score."""
+    """The effect of one setting on the score."""
 
     setting: str
     points: list[Point]
@@ -53,77 +50,36 @@ class Scatter(msgspec.Struct, frozen=True):
 
 
 class StudyReport(msgspec.Struct, frozen=True, tag="study", tag_field="report"):
-    """All that is shown of a study."""
+    """Everything shown about a study."""
 
     name: str
     recipe: str
     data: str
     trials: list[TrialValue]
     winner: int | None
-    """By validation; of a study that still runs, so far."""
+    """The best slot by validation; for an unfinished study, the best so far."""
     scatters: list[Scatter]
     best: RunReport | None
-    """The winner's run, where it is on this machine."""
+    """The winner's run, if it is on this machine."""
 
 
-def study_report(folder: Path, samples: list[MusicSample] | list[TextSample] | None = None) -> StudyReport:
-    """The values of the study in a folder; `samples` are those of its winner."""
-    runs = trial_runs(folder)
-    result = read_study_result(folder)
-    if not runs and result is None:
-        raise InputError(f"expected a study's folder with trials/ or a result.json, got {folder}")
-    trials, winner = _trials(runs, result), winning_slot(folder)
-    about = result or next(iter(runs.values())).config
+def study_report(folder: StudyFolder, samples: list[MusicSample] | list[TextSample] | None = None) -> StudyReport:
+    """Make the report of a study; `samples` are those of its winner."""
+    result, winning, trials = folder.result, folder.winning, _trials(folder)
+    about = result or next(iter(folder.slots.values())).run.config
     return StudyReport(
-        name=result.study if result else folder.resolve().name,
+        name=result.study if result else folder.path.resolve().name,
         recipe=about.recipe,
         data=about.data,
         trials=trials,
-        winner=winner,
+        winner=folder.winner,
         scatters=scatters(trials),
-        best=run_report(runs[winner].path, samples) if winner in runs else None,
+        best=run_report(winning.run, samples) if winning else None,
     )
 
 
-def trial_runs(folder: Path) -> dict[int, Run]:
-    """The run folders of a study's trials by slot."""
-    numbered = {path.name.removeprefix("slot-"): path for path in sorted(folder.glob("trials/slot-*"))}
-    return {
-        int(number): Run.open(path)
-        for number, path in numbered.items()
-        if number.isdecimal() and (path / "config.json").exists()
-    }
-
-
-def read_study_result(folder: Path) -> StudyResult | None:
-    file = folder / "result.json"
-    if not file.exists():
-        return None
-    try:
-        result = msgspec.json.decode(file.read_bytes(), type=StudyResult)
-    except (msgspec.MsgspecError, OSError) as error:
-        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
-    contradiction = contradiction_in(result)
-    if contradiction is not None:
-        raise InputError(f"{file} contradicts itself: {contradiction}; restore it or remove it")
-    return result
-
-
-def winning_slot(folder: Path) -> int | None:
-    """The winner of a concluded study, else the best trial so far that did not diverge."""
-    result = read_study_result(folder)
-    if result is not None:
-        return result.winner
-    best = {
-        slot: max(record["valid_log_likelihood"] for record in run.metrics())
-        for slot, run in trial_runs(folder).items()
-        if run.status != "diverged" and run.metrics()
-    }
-    return max(best, key=lambda slot: (best[slot], -slot), default=None)
-
-
 def scatters(trials: list[TrialValue]) -> list[Scatter]:
-    """One for every setting in which trials with a score differ."""
+    """One scatter plot for every setting in which trials with a score differ."""
     scored = [trial for trial in trials if trial.valid is not None]
     names = dict.fromkeys(itertools.chain.from_iterable(trial.settings for trial in scored))
     found = []
@@ -144,27 +100,27 @@ def spans_decades(values: list) -> bool:
     return numbers and max(values) > LOG_RATIO * min(values)
 
 
-def _trials(runs: dict[int, Run], result: StudyResult | None) -> list[TrialValue]:
-    concluded = {trial.slot: trial for trial in result.trials} if result else {}
-    differing = _differing_settings(runs)
+def _trials(folder: StudyFolder) -> list[TrialValue]:
+    concluded = {trial.slot: trial for trial in folder.result.trials} if folder.result else {}
+    differing = _differing_settings(folder.slots)
     return [
-        _finished(concluded[slot], runs.get(slot), differing.get(slot, {}))
+        _finished(concluded[slot], folder.slots.get(slot), differing.get(slot, {}))
         if slot in concluded
-        else _unfinished(slot, runs[slot], differing[slot])
-        for slot in sorted(runs.keys() | concluded.keys())
+        else _unfinished(slot, folder.slots[slot], differing[slot])
+        for slot in sorted(folder.slots.keys() | concluded.keys())
     ]
 
 
-def _differing_settings(runs: dict[int, Run]) -> dict[int, dict]:
-    """Of each run the settings that are not the same in all."""
-    configs = {slot: as_dict(run.config) for slot, run in runs.items()}
+def _differing_settings(slots: dict[int, SlotRun]) -> dict[int, dict]:
+    """For each run, the settings that are not the same in all runs."""
+    configs = {number: as_dict(slot.run.config) for number, slot in slots.items()}
     first = next(iter(configs.values()), {})
     names = [name for name in first if any(config[name] != first[name] for config in configs.values())]
-    return {slot: {name: config[name] for name in names} for slot, config in configs.items()}
+    return {number: {name: config[name] for name in names} for number, config in configs.items()}
 
 
-def _finished(trial: Trial, run: Run | None, settings: dict) -> TrialValue:
-    outcome, curve = trial.outcome, _curve(run) if run else []
+def _finished(trial: Trial, found: SlotRun | None, settings: dict) -> TrialValue:
+    outcome = trial.outcome
     return TrialValue(
         trial.slot,
         outcome.status,
@@ -172,15 +128,10 @@ def _finished(trial: Trial, run: Run | None, settings: dict) -> TrialValue:
         outcome.epochs,
         outcome.seconds,
         trial.settings | settings,
-        curve,
+        found.curve if found else [],
     )
 
 
-def _unfinished(slot: int, run: Run, settings: dict) -> TrialValue:
-    curve = _curve(run)
-    best = None if run.status == "diverged" else max((score for _, score in curve), default=None)
-    return TrialValue(slot, run.status, best, len(curve), seconds_trained(run), settings, curve)
-
-
-def _curve(run: Run) -> list[tuple[int, float]]:
-    return [(record["epoch"], record["valid_log_likelihood"]) for record in run.metrics()]
+def _unfinished(number: int, slot: SlotRun, settings: dict) -> TrialValue:
+    seconds = seconds_trained(slot.run)
+    return TrialValue(number, slot.status, slot.best, len(slot.curve), seconds, settings, slot.curve)

@@ -1,7 +1,7 @@
-"""A score as sound, by additive synthesis in NumPy: something between a piano and a music box, with no soundfont.
+"""A score as sound, by additive synthesis in NumPy without a soundfont; it sounds between a piano and a music box.
 
-A struck string is a sum of slightly stretched partials, each dying away at its own pace, the high ones sooner. Each
-pitch is computed once, as long as its longest note, and every note is a piece of it.
+A struck string is a sum of slightly stretched partials, each decaying at its own rate, high ones faster. Each pitch is
+computed once, as long as its longest note, and every note is a part of it.
 """
 
 import io
@@ -27,18 +27,18 @@ INHARMONICITY = 2e-4
 HIGHEST_PARTIAL = 0.45 * RATE
 ATTACK_SECONDS = 0.004
 RELEASE_SECONDS = 0.18
-"""How long a note takes to fade once its key is released; a sudden stop would click."""
+"""Fade time of a note once its key is released; a sudden stop would click."""
 RING_SECONDS = 3.0
-"""How long the concert A takes to fall to 1/e; lower strings ring longer."""
+"""Time in which the concert A decays to 1/e; lower strings ring longer."""
 AUDIBLE_RINGS = 9.0
-"""After so many times that, a tone is 78 decibels down and may end."""
+"""After this many decay times a tone is 78 decibels down and may end."""
 BLOCK = 1024
 STEREO_WIDTH = 0.5
-"""0 puts all pitches in the middle, 1 the ends of the keyboard into one ear each."""
+"""0 puts all pitches in the middle; 1 puts each end of the keyboard into one ear."""
 
 
 def to_wav(score: Score, tempo: float) -> bytes:
-    """The bytes of a 16-bit stereo WAV file that plays a score at `tempo` quarter notes a minute."""
+    """The bytes of a 16-bit stereo WAV file that plays a score at `tempo` quarter notes per minute."""
     sound = synthesize(score, tempo)
     samples = np.rint(np.multiply(sound, 32767, out=sound), out=sound).astype("<i2")
     content = io.BytesIO()
@@ -51,11 +51,12 @@ def to_wav(score: Score, tempo: float) -> bytes:
 
 
 def synthesize(score: Score, tempo: float) -> Float[np.ndarray, "time 2"]:
-    """Left and right channel, scaled so that no chord clips, however many notes it has; silence stays silence."""
+    """Left and right channel, scaled so that no chord clips, however many notes it has; silence stays silent."""
     if score.seconds(tempo) > MAX_SECONDS:
         raise InputError(
             f"the sample lasts {score.seconds(tempo) / 60:.0f} minutes, a WAV file at most {MAX_SECONDS // 60}; "
-            "lower --length, raise --tempo or write MIDI"
+            "lower length, raise tempo or write MIDI",
+            fields=["length", "tempo"],
         )
     frame_seconds = 60 / tempo / score.frames_per_beat
     release = round(RELEASE_SECONDS * RATE)
@@ -83,12 +84,12 @@ def strike(pitch: int, seconds: float) -> Float[np.ndarray, " time"]:
     number = np.arange(1, PARTIALS + 1)
     frequencies = frequency * number * np.sqrt(1 + INHARMONICITY * number**2)
     number, frequencies = number[frequencies < HIGHEST_PARTIAL], frequencies[frequencies < HIGHEST_PARTIAL]
-    # A string dies away in two stages: fast while it moves with the soundboard, slowly after.
+    # A string decays in two stages: fast while it moves with the soundboard, slowly after that.
     decays = number**0.7 / ring_seconds * np.array([[1.0], [7.0]])
     tone = _damped_sines(0.5 * number**-1.6, 2 * np.pi * frequencies, decays, length)
     attack = min(round(ATTACK_SECONDS * RATE), length)
     tone[:attack] *= 0.5 - 0.5 * np.cos(np.pi * np.arange(attack) / attack)
-    # Ears hear high tones of equal amplitude as louder in this range.
+    # In this range, high tones sound louder than low ones of equal amplitude.
     return tone * np.float32((CONCERT_A / frequency) ** 0.3)
 
 
@@ -107,12 +108,12 @@ def _damped_sines(amplitudes, angular_frequencies, decays, length: int) -> Float
 
 
 def _pan(pitch: int) -> Float[np.ndarray, " 2"]:
-    """Gains of the two channels, low pitches to the left, of the same power everywhere."""
+    """Gains of the two channels, low pitches on the left, with the same total power for all pitches."""
     angle = np.pi / 4 * (1 + STEREO_WIDTH * np.clip((pitch - 64) / 44, -1, 1))
     return np.array([np.cos(angle), np.sin(angle)], np.float32)
 
 
 def _damper(length: int, held: int, release: int) -> Float[np.ndarray, "time 1"]:
-    """1 while the key is held, then a smooth fall to 0 at the end of the release."""
+    """1 while the key is held, then smoothly down to 0 at the end of the release."""
     after = np.clip((np.arange(length) - held) / release, 0, 1)
     return ((0.5 + 0.5 * np.cos(np.pi * after)) ** 2).astype(np.float32)[:, None]

@@ -1,7 +1,7 @@
-"""Let a model go on by itself: each frame or token it draws is its next input. Any cell, any output.
+"""Generate samples from a model with any cell and output: each frame or token it draws is its next input.
 
-Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, but
-for the rare draw that the rounding of a differently sized matrix product tips over.
+Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, except
+for rare draws that change with the rounding of a differently sized matrix product.
 """
 
 from functools import partial
@@ -21,21 +21,21 @@ def generate(
     num: int,
     key: PRNGKeyArray,
     temperature: float = 1.0,
-    prime: Shaped[np.ndarray, "time ..."] | None = None,
+    prime: Shaped[np.ndarray, "prime ..."] | None = None,
     end_token: int | None = None,
-) -> Shaped[np.ndarray, "num length ..."]:
-    """Draw samples, each step from the model's distribution given all the steps before it.
+) -> Shaped[np.ndarray, "sample time ..."]:
+    """Draw samples, each step from the model's distribution given all steps before it.
 
-    Without a prime a sample begins as a song or text of the training data does: after silence, or after an end token.
+    Without a prime a sample begins like a song or text of the training data: after silence, or after an end token.
 
     Args:
         model: any cell with any output.
-        length: steps to draw, the prime not counted.
-        num: how many samples.
-        key: randomness; the same key gives the same samples.
-        temperature: 1 samples the model as it is, less makes it bolder in what it is sure of, 0 always takes the
+        length: number of steps to draw, not counting the prime.
+        num: number of samples.
+        key: random key; the same key gives the same samples.
+        temperature: 1 samples from the model's distribution, lower values favor likely steps, 0 always takes the
             likeliest.
-        prime: frames (time x keys) or tokens that every sample continues; not part of what is returned.
+        prime: frames (time x keys) or tokens that every sample continues; not part of the result.
         end_token: the token that ends a line; needed for text, ignored for music.
 
     Example:
@@ -60,7 +60,7 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
 
 
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
-    """All that the model reads before it draws: what precedes a sequence's first step, then the prime."""
+    """The inputs that the model reads before it draws: that before the first step of a sequence, then the prime."""
     step = jax.eval_shape(lambda: _draw(model, model.cell.initial_state(), jax.random.key(0), 1.0))
     first = jnp.zeros((1, *step.shape), step.dtype)
     if step.shape == ():
@@ -83,7 +83,7 @@ _read = jax.jit(state_after)
 
 @partial(jax.jit, static_argnames=("length", "num", "temperature"))
 def _continue(model, state, last, key, length, num, temperature):
-    """Draw `length` steps in `num` lanes that all start from one state and have `last` as their next input."""
+    """Draw `length` steps in `num` lanes that start from the same state with `last` as their next input."""
 
     def sample(lane):
         lane_key = jax.random.fold_in(key, lane)

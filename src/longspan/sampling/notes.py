@@ -1,7 +1,7 @@
-"""From a piano roll to notes: what MIDI, sound and pictures are made of.
+"""Convert a piano roll to notes, from which MIDI, sound and pictures are made.
 
-A roll says only which keys sound in a frame. A key that is on in consecutive frames is one held note; struck anew
-each frame, it would be several.
+A roll says only which keys sound in a frame. A key that is on in consecutive frames is read as one held note, unless it
+is to be struck again in each frame.
 """
 
 from typing import NamedTuple
@@ -24,9 +24,9 @@ class RollNote(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Notes in order of time and pitch, and how to read the time: `frames` in all, `frames_per_beat` a quarter note.
+    """Notes in order of time and pitch; `frames` in total, `frames_per_beat` per quarter note.
 
-    `prime_frames` is how many of the first frames were given to the model; the others it made up.
+    `prime_frames` is the number of first frames that were given to the model; it generated the others.
     """
 
     notes: list[RollNote]
@@ -35,16 +35,16 @@ class Score(NamedTuple):
     prime_frames: int = 0
 
     def seconds(self, tempo: float) -> float:
-        """How long the score lasts at a tempo in quarter notes a minute."""
+        """Duration of the score at a tempo in quarter notes per minute."""
         return self.frames / self.frames_per_beat * 60 / tempo
 
 
 def lowest_sounding_pitch(octave_shift: int, moved_by: int = 0) -> int:
-    """The MIDI pitch that column 0 of a roll sounds at.
+    """The MIDI pitch at which column 0 of a roll sounds.
 
     Args:
-        octave_shift: octaves to add to a data set's pitches to hear them where the scores have them.
-        moved_by: semitones a prime was moved by on its way into the roll.
+        octave_shift: octaves to add to a data set's pitches to restore those of the scores.
+        moved_by: semitones by which a prime was transposed before it became a roll.
 
     Example:
         >>> lowest_sounding_pitch(-1)
@@ -65,10 +65,10 @@ def to_score(
 
     Args:
         roll: nonzero where a key sounds.
-        frames_per_beat: frames a quarter note.
+        frames_per_beat: frames per quarter note.
         lowest_pitch: the MIDI pitch of the first column.
-        re_attack: whether a key is struck in every frame it is on, instead of being held.
-        prime_frames: how many of the first frames are a prime.
+        re_attack: whether a key is struck again in every frame it is on, instead of being held.
+        prime_frames: number of first frames that are a prime.
 
     Example:
         >>> to_score(np.array([[1, 0], [1, 1]]), frames_per_beat=2, lowest_pitch=60).notes
@@ -80,7 +80,7 @@ def to_score(
     if not re_attack:
         starts &= ~np.concatenate([silence, on[:-1]])
         stops &= ~np.concatenate([on[1:], silence])
-    # Column by column, the n-th beginning of a key belongs to its n-th end.
+    # Column by column, the n-th start of a key belongs to its n-th end.
     keys, first = np.nonzero(starts.T)
     last = np.nonzero(stops.T)[1]
     pitches = keys + lowest_pitch

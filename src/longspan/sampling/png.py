@@ -1,7 +1,7 @@
-"""A picture as PNG, without an imaging library: smooth boxes and labels on a NumPy canvas, packed by zlib.
+"""A picture as PNG, without an imaging library: antialiased boxes and labels on a NumPy canvas, compressed by zlib.
 
-The edge of every shape is blended by its signed distance to each pixel's centre, which rounds corners and smooths
-strokes alike.
+The edge of every shape is blended by its signed distance to each pixel's center, which rounds corners and smooths
+strokes.
 """
 
 import itertools
@@ -12,11 +12,10 @@ import zlib
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from longspan.sampling.glyphs import GLYPHS, HEIGHT, SPACING, WIDTH
 from longspan.sampling.picture import INK, Box, Colour, Label, Picture
 
 SCALE = 2
-"""Pixels for each unit of the picture, so that it is sharp on dense screens."""
+"""Pixels per unit of the picture, so that it is sharp on high-resolution screens."""
 GLYPH_SIZE = 8.0
 STROKE = 1.1
 
@@ -27,7 +26,7 @@ def to_png(picture: Picture) -> bytes:
 
 
 def rasterize(picture: Picture) -> UInt8[np.ndarray, "height width 3"]:
-    """The pixels of a picture, `SCALE` for each of its units."""
+    """The pixels of a picture, `SCALE` per unit."""
     canvas = np.full((round(picture.height * SCALE), round(picture.width * SCALE), 3), 255, np.uint8)
     for box in picture.boxes:
         _fill_box(canvas, box)
@@ -40,7 +39,7 @@ def encode(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
     """Pack pixels as an 8-bit RGB PNG."""
     height, width, _ = pixels.shape
     rows = pixels.reshape(height, -1)
-    # Each row is stored as its difference to the one above (filter 2): rows of a piano roll are mostly alike.
+    # Each row is stored as its difference from the one above (filter 2): rows of a piano roll are mostly alike.
     differences = rows - np.concatenate([np.zeros_like(rows[:1]), rows[:-1]])
     filtered = np.concatenate([np.full((height, 1), 2, np.uint8), differences], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
@@ -64,7 +63,7 @@ def _fill_box(canvas: UInt8[np.ndarray, "height width 3"], box: Box) -> None:
     centre_x, centre_y = SCALE * box.x + half_width, SCALE * box.y + half_height
     rows, columns, y, x = _window(canvas, centre_x, centre_y, half_width, half_height)
     if not radius:
-        # The share of each pixel that lies inside is then a product, exact for edges between pixels.
+        # The covered fraction of each pixel is then a product, exact for edges between pixels.
         coverage = _overlap(y - centre_y, half_height) * _overlap(x - centre_x, half_width)
     else:
         beyond_x = np.abs(x - centre_x) - (half_width - radius)
@@ -76,7 +75,7 @@ def _fill_box(canvas: UInt8[np.ndarray, "height width 3"], box: Box) -> None:
 
 
 def _overlap(offset: Float[np.ndarray, "..."], half: float) -> Float[np.ndarray, "..."]:
-    """How much of a pixel `offset` from the centre of an interval of `2 half` lies within the interval."""
+    """The fraction of a pixel, `offset` from the center of an interval of length `2 half`, within the interval."""
     return np.clip(np.minimum(offset + 0.5, half) - np.maximum(offset - 0.5, -half), 0, 1)
 
 
@@ -108,7 +107,7 @@ def _trace(canvas: UInt8[np.ndarray, "height width 3"], points: Float[np.ndarray
 
 
 def _window(canvas, centre_x: float, centre_y: float, half_width: float, half_height: float):
-    """The pixels a shape can touch, as slices, and the coordinates of their centres, which broadcast."""
+    """The pixels that a shape can touch, as slices, and the coordinates of their centers, which broadcast."""
     height, width, _ = canvas.shape
     top, bottom = max(math.floor(centre_y - half_height), 0), min(math.ceil(centre_y + half_height), height)
     left, right = max(math.floor(centre_x - half_width), 0), min(math.ceil(centre_x + half_width), width)
@@ -122,3 +121,52 @@ def _blend(region: UInt8[np.ndarray, "height width 3"], colour: Colour, coverage
         return
     share = np.broadcast_to(coverage, region.shape[:2])[..., None]
     region[...] = np.rint(region + share * (np.array(colour) - region)).astype(np.uint8)
+
+
+WIDTH = 0.56
+HEIGHT = 1.0
+SPACING = 0.3
+"""Space between two glyphs, including the width of a stroke."""
+
+_MIDDLE = WIDTH / 2
+
+
+def _points(*points: tuple[float, float]) -> Float[np.ndarray, "point 2"]:
+    return np.array(points)
+
+
+def _arc(
+    x: float, y: float, radius_x: float, radius_y: float, start: float, stop: float
+) -> Float[np.ndarray, "point 2"]:
+    """Part of an ellipse around (x, y), in degrees clockwise from three o'clock."""
+    angles = np.radians(np.linspace(start, stop, 25))
+    return np.stack([x + radius_x * np.cos(angles), y + radius_y * np.sin(angles)], axis=1)
+
+
+def _strokes(*lines: Float[np.ndarray, "_ 2"]) -> Float[np.ndarray, "point 2"]:
+    lift = np.full((1, 2), np.nan)
+    return np.concatenate([part for line in lines for part in (line, lift)][:-1])
+
+
+GLYPHS: dict[str, Float[np.ndarray, "point 2"]] = {
+    "0": _arc(_MIDDLE, 0.5, _MIDDLE, 0.5, 0, 360),
+    "1": _points((0.10, 0.20), (0.34, 0.0), (0.34, 1.0)),
+    "2": _strokes(np.concatenate([_arc(_MIDDLE, 0.27, _MIDDLE, 0.27, 190, 395), _points((0.0, 1.0), (WIDTH, 1.0))])),
+    "3": _strokes(_arc(_MIDDLE, 0.24, 0.25, 0.24, 200, 450), _arc(_MIDDLE, 0.73, _MIDDLE, 0.27, 270, 520)),
+    "4": _strokes(_points((0.42, 1.0), (0.42, 0.0), (0.0, 0.70), (WIDTH, 0.70))),
+    "5": np.concatenate(
+        [_points((0.50, 0.0), (0.10, 0.0), (0.05, 0.46)), _arc(_MIDDLE, 0.68, _MIDDLE, 0.32, 225, 515)]
+    ),
+    "6": _strokes(
+        _arc(_MIDDLE, 0.69, _MIDDLE, 0.31, 0, 360),
+        np.concatenate([_points((0.0, 0.69)), _arc(0.36, 0.55, 0.36, 0.55, 190, 290)]),
+    ),
+    "7": _points((0.0, 0.0), (WIDTH, 0.0), (0.18, 1.0)),
+    "8": _strokes(_arc(_MIDDLE, 0.24, 0.25, 0.24, 0, 360), _arc(_MIDDLE, 0.74, _MIDDLE, 0.26, 0, 360)),
+    "9": _strokes(
+        _arc(_MIDDLE, 0.31, _MIDDLE, 0.31, 0, 360),
+        np.concatenate([_points((WIDTH, 0.31)), _arc(0.20, 0.45, 0.36, 0.55, 10, 110)]),
+    ),
+    "C": _arc(0.34, 0.5, 0.34, 0.5, 310, 50),
+    "-": _points((0.08, 0.55), (0.48, 0.55)),
+}

@@ -1,7 +1,7 @@
-"""Read what a sample shall continue: a MIDI file for a model of music, a text file for a model of text.
+"""Read the prime that a sample continues: a MIDI file for a model of music, a text file for a model of text.
 
-Songs are mostly moved to C major or minor before a model is trained on them, so a prime is moved likewise, and
-whoever renders the sample moves it back (`notes.lowest_sounding_pitch`).
+Most training songs are transposed to C major or minor, so a prime is transposed likewise, and the sample is transposed
+back when it is rendered (`notes.lowest_sounding_pitch`).
 """
 
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.midi import UnreadableMidi, read_notes
+from longspan.data.midi import read_notes
 from longspan.data.music import KEYS, Song
-from longspan.data.rolls import NotARoll, round_to_frames
-from longspan.data.text import END, UNKNOWN, TextData, read_text
+from longspan.data.rolls import round_to_frames
+from longspan.data.text import END, UNKNOWN, Vocabulary, read_text
 from longspan.errors import InputError
+from longspan.files import opened
 from longspan.sampling.notes import lowest_sounding_pitch
 
 MAX_STEPS = 100_000
@@ -24,7 +25,7 @@ NAMED_AT_MOST = 5
 
 
 class MusicPrime(NamedTuple):
-    """Frames to continue, the semitones they were moved by, and the notes that fell off the keyboard."""
+    """Frames to continue, the semitones of their transposition, and the number of notes outside the keyboard."""
 
     roll: Song
     moved_by: int
@@ -32,7 +33,7 @@ class MusicPrime(NamedTuple):
 
 
 class TextPrime(NamedTuple):
-    """Tokens to continue, and the words or characters that the vocabulary lacks."""
+    """Tokens to continue, and the words or characters missing in the vocabulary."""
 
     tokens: np.ndarray
     unknown: list[str]
@@ -41,19 +42,19 @@ class TextPrime(NamedTuple):
 def read_music_prime(
     path: Path, *, frames_per_beat: int, octave_shift: int = 0, move_by: int | None = None
 ) -> MusicPrime:
-    """Read a MIDI file as frames like those a model was trained on.
+    """Read a MIDI file as frames like those that a model was trained on.
 
     Args:
         path: a MIDI file.
-        frames_per_beat: frames a quarter note.
-        octave_shift: octaves to add to the training data to hear them where their scores have them.
-        move_by: semitones to move the music by; to C major or C minor, whichever is its mode, if not given.
+        frames_per_beat: frames per quarter note.
+        octave_shift: octaves to add to the training data to restore the pitches of their scores.
+        move_by: semitones to transpose the music by; by default to C major or C minor, depending on its mode.
     """
     if not _is_midi(path):
         raise InputError(f"{path} is not a MIDI file, which is what primes a run trained on music")
     try:
         wide = round_to_frames(read_notes(path).notes, frames_per_beat)
-    except (UnreadableMidi, NotARoll) as error:
+    except InputError as error:
         raise InputError(f"{path} cannot prime a sample: {error}") from error
     moved_by = shift_to_c(key_of(wide)) if move_by is None else move_by
     roll = _columns(wide, lowest_sounding_pitch(octave_shift, moved_by))
@@ -65,20 +66,19 @@ def read_music_prime(
     return MusicPrime(roll, moved_by, _count_notes(wide) - _count_notes(roll))
 
 
-def read_text_prime(path: Path, vocabulary: TextData) -> TextPrime:
-    """Read a text file as tokens; a newline at its very end is the editor's and left out.
+def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:
+    """Read a text file as tokens; a final newline, which editors add, is left out.
 
     Args:
         path: a UTF-8 text file.
-        vocabulary: what encodes; its splits play no part.
+        vocabulary: encodes the text.
     """
     if _is_midi(path):
         raise InputError(f"{path} is a MIDI file, but this run was trained on text; prime it with a text file")
-    text = read_text(path).removesuffix(END)
-    # Words are short, so a text this long has too many of them too; it need not be searched for unknown ones.
-    _check_length(path, len(text), "character", 10 * MAX_STEPS)
+    # Words are short and characters have at most four bytes, so a longer text has too many tokens.
+    text = read_text(path, 10 * MAX_STEPS).removesuffix(END)
     unknown = _unknown(text, vocabulary)
-    if unknown and UNKNOWN[vocabulary.unit] not in vocabulary.vocabulary:
+    if unknown and UNKNOWN[vocabulary.unit] not in vocabulary.tokens:
         raise InputError(f"{path} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")
     tokens = vocabulary.encode(text)
     if len(tokens) == 0:
@@ -88,22 +88,19 @@ def read_text_prime(path: Path, vocabulary: TextData) -> TextPrime:
 
 
 def name_some(tokens: list[str]) -> str:
-    """The first few of some tokens, quoted, and how many more there are."""
+    """The first few tokens, quoted, and the number of the others."""
     named = ", ".join(map(repr, tokens[:NAMED_AT_MOST]))
     more = len(tokens) - NAMED_AT_MOST
     return f"{named} and {more} more" if more > 0 else named
 
 
 def _is_midi(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MIDI_HEADER)) == MIDI_HEADER
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    with opened(path) as file:
+        return file.read(len(MIDI_HEADER)) == MIDI_HEADER
 
 
 def _columns(wide: np.ndarray, lowest: int) -> Song:
-    """The 88 columns of a roll of all MIDI pitches that begin at `lowest`; those beyond MIDI's range are silent."""
+    """The 88 columns from `lowest` of a roll of all MIDI pitches; those outside MIDI's range are silent."""
     pitches = lowest + np.arange(KEYS)
     exist = (pitches >= 0) & (pitches < wide.shape[1])
     roll = np.zeros((len(wide), KEYS), np.uint8)
@@ -115,10 +112,10 @@ def _count_notes(roll: np.ndarray) -> int:
     return int(np.count_nonzero(np.diff(roll.astype(np.int8), axis=0, prepend=0) > 0))
 
 
-def _unknown(text: str, vocabulary: TextData) -> list[str]:
-    """Tokens outside the vocabulary, in the order they first appear."""
+def _unknown(text: str, vocabulary: Vocabulary) -> list[str]:
+    """Tokens outside the vocabulary, in order of first appearance."""
     tokens = text if vocabulary.unit == "character" else text.split()
-    known = {*vocabulary.vocabulary, END}
+    known = {*vocabulary.tokens, END}
     return [token for token in dict.fromkeys(tokens) if token not in known]
 
 

@@ -1,1 +1,1 @@
-"""Random search over numbered slots: spaces, studies on a shared storage, workers that may die, the paper's tables."""
+"""Random search over numbered slots: spaces, studies in a shared storage, and workers that may die at any moment."""

@@ -1,46 +1,48 @@
-"""Worker processes on this machine: one thread each, each on its own cores, started again when something kills them."""
+"""Worker processes on this machine, each on its own cores, restarted when they are killed."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Literal
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors
-from longspan.search.cores import claimed_cores
-from longspan.search.limits import Limits
-from longspan.search.storage import URL_VARIABLE, explain_outage, patiently
+from longspan.search.machine import claimed_cores
+from longspan.search.storage import explain_outage, patiently
 from longspan.search.study import Study
+from longspan.search.worker import INTERRUPTED, Job, Limits
 
 Ending = Literal["finished", "interrupted", "elsewhere"]
-"""Of a study; elsewhere: all slots are done, but the result is left to the machine that has the winner's run."""
+"""How work on a study ended; elsewhere: all slots are done, but the machine that has the winner's run writes the
+result."""
 
-TICK_SECONDS = 1.0
-INTERRUPTED = 130
+KILLED = -getattr(signal, "SIGKILL", 9)
+"""Exit code of a process that was killed without warning, for example because memory ran out."""
 
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """How many workers, and what each needs to know beyond the storage."""
+    """The number of workers, and what each needs to know besides the storage."""
 
     folder: Path
     workers: int = 1
     data_dir: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    tick_seconds: float = 1.0
+    """Time between two checks of the workers."""
 
 
 def run_pool(
     study: Study, options: PoolOptions, *, interrupted: Callable[[], bool], on_tick: Callable[[], None]
 ) -> Ending:
-    """Keep workers at a study until it is concluded or `interrupted()`; then all are asked to save and stop.
+    """Keep workers running on a study until it is concluded or `interrupted()`; then all are asked to save and stop.
 
-    `on_tick` is called about once a second, for whoever shows the study.
+    `on_tick` is called about once a second, for example to update a display.
     """
     with explain_outage(study.url):
         if patiently(lambda: study.concluded, unless=interrupted):
@@ -53,7 +55,7 @@ def run_pool(
     if interrupted():
         return "interrupted"
     if pool.failures:
-        raise InputError(pool.failures[0])
+        raise InputError(pool.failures[0], fields=["study_dir"])
     return "elsewhere"
 
 
@@ -63,9 +65,9 @@ def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Calla
             patiently(on_tick, unless=interrupted)
             if pool.tend(interrupted) == 0:
                 break
-            time.sleep(TICK_SECONDS)
+            time.sleep(pool.options.tick_seconds)
         pool.stop()
-    except Exception:  # not KeyboardInterrupt: whoever asks twice does not want to wait
+    except Exception:  # not KeyboardInterrupt: a user who presses Ctrl-C twice does not want to wait
         pool.stop()
         raise
     finally:
@@ -85,13 +87,13 @@ class _Pool:
         self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
 
     def tend(self, interrupted: Callable[[], bool]) -> int:
-        """Start killed workers again; returns how many are at work."""
+        """Restart killed workers; return the number of running workers."""
         for number, process in list(self.processes.items()):
             code = process.poll()
             if code is None:
                 continue
             del self.processes[number]
-            if code == -signal.SIGKILL:
+            if code == KILLED:
                 if not patiently(lambda: self.study.concluded, unless=interrupted):
                     self.processes[number] = self._start(number, self.cores[number])
             elif code not in (0, INTERRUPTED):
@@ -99,9 +101,10 @@ class _Pool:
         return len(self.processes)
 
     def stop(self) -> None:
-        """Ask every worker to save and stop, and wait until it has."""
+        """Ask every worker to save and stop, and wait until all have."""
         for process in self.processes.values():
-            process.terminate()
+            assert process.stdin is not None
+            process.stdin.close()
         for process in self.processes.values():
             process.wait()
 
@@ -111,32 +114,35 @@ class _Pool:
                 process.kill()
                 process.wait()
 
-    def _start(self, number: int, cores: set[int]) -> subprocess.Popen:
+    def _start(self, number: int, cores: set[int]) -> Popen:
         options = self.options
-        command = [sys.executable, "-m", "longspan", "worker", "--study", self.study.definition.name]
-        command += ["--study-dir", str(options.folder), "--checkpoint-seconds", str(options.limits.checkpoint_seconds)]
-        if options.limits.trial_seconds is not None:
-            command += ["--trial-limit", f"{Decimal(str(options.limits.trial_seconds)):f}s"]
-        command += ["--attached", str(os.getpid()), "--quiet"]
-        if options.data_dir is not None:
-            command += ["--data-dir", str(options.data_dir)]
-        if cores:
-            command += ["--cores", *map(str, sorted(cores))]
+        job = Job(
+            url=self.study.url,
+            study=self.study.definition.name,
+            folder=options.folder,
+            data_dir=options.data_dir,
+            cores=sorted(cores),
+            limits=options.limits,
+        )
         file = self.logs / f"{number + 1}.log"
         with explain_disk_errors(file):
             log = file.open("wb")
         with log:
-            return subprocess.Popen(
-                command,
-                env={**os.environ, URL_VARIABLE: self.study.url},  # not an argument: those are seen by everyone
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+            process = Popen(
+                [sys.executable, "-m", "longspan.search"],
+                stdin=PIPE,
+                stdout=DEVNULL,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the parent, which then asks the workers
+                start_new_session=True,  # Ctrl-C goes to the parent, which then stops the workers
             )
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # the worker died at once; its exit code and log say why
+            process.stdin.write(job.to_line())
+            process.stdin.flush()  # and kept open: the worker stops when it closes
+        return process
 
     def _explain(self, number: int, code: int) -> str:
         log = self.logs / f"{number + 1}.log"
         lines = log.read_text(errors="replace").strip().splitlines()
-        last = lines[-1].removeprefix("longspan: ") if lines else f"exit code {code}"
-        return f"worker {number + 1} failed: {last} (all it said is in {log})"
+        last = lines[-1].removeprefix(f"{InputError.__module__}.InputError: ") if lines else f"exit code {code}"
+        return f"worker {number + 1} failed: {last} (its full output is in {log})"

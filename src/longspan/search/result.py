@@ -1,21 +1,27 @@
-"""What a study came to, as data: the winner by validation, its scores, and how every slot ended."""
+"""The result of a study as data: the winner by validation, its scores, how every slot ended; and the study's folder."""
 
+import functools
 import math
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from longspan.search.slots import Outcome, Slot
+from longspan.errors import InputError
+from longspan.files import read_json
+from longspan.search.study import Outcome, Slot
+from longspan.training.runs import Run
 
 FORMAT = 1
 
 
 class Tested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Scores of one slot's best weights on the splits it was not chosen by."""
+    """Scores of a slot's best weights on the splits that were not used to choose them."""
 
     train: dict[str, float]
     test: dict[str, float]
     frames_per_second: float | None = None
-    """Training frames, or symbols, an epoch with its validation got through in a second."""
+    """Training frames or symbols per second, over an epoch with its validation."""
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +29,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
 
     slot: int
     settings: dict
-    """Those that differ from slot 0."""
+    """The settings that differ from slot 0."""
     outcome: Outcome
     tested: Tested | None = None
 
@@ -33,12 +39,12 @@ class StudyResult(msgspec.Struct, frozen=True):
 
     study: str
     identity: str
-    """Of the definition: slots of studies with the same identity are comparable."""
+    """Identity of the definition: slots of studies with the same identity are comparable."""
     recipe: str
     data: str
     slots: int
     winner: int | None
-    """None if no slot ended well."""
+    """None if no slot finished with a score."""
     settings: dict
     """All settings of the winner."""
     trials: list[Trial]
@@ -55,24 +61,103 @@ class StudyResult(msgspec.Struct, frozen=True):
 
 
 def contradiction_in(result: StudyResult) -> str | None:
-    """Why a file's content cannot be what a study came to, None if it can."""
+    """Why a file's content cannot be the result of a study; None if it can."""
     if result.format != FORMAT:
         return f"expected format {FORMAT} of study {result.study}, got {result.format}"
     slots = [trial.slot for trial in result.trials]
-    if slots != list(range(result.slots)):
+    if len(slots) != result.slots or slots != list(range(len(slots))):
         return f"study {result.study} has {result.slots} slots, but trials of slots {slots}"
     if result.winner is None:
         return None
     if result.winning is None or result.winning.outcome.valid_log_likelihood is None:
-        return f"slot {result.winner} of study {result.study} cannot have won, for it has no validation score"
+        return f"slot {result.winner} of study {result.study} cannot have won without a validation score"
     return None
 
 
 def winner_of(slots: list[Slot]) -> Slot | None:
-    """The slot with the best validation score, the earlier one if two are equal; None if none ended well."""
+    """The slot with the best validation score, the earlier one on a tie; None if no slot has one."""
     best, score = None, -math.inf
     for slot in slots:
         reached = slot.outcome.valid_log_likelihood if slot.outcome else None
         if reached is not None and reached > score:
             best, score = slot, reached
     return best
+
+
+def run_path(folder: Path, slot: int) -> Path:
+    """The folder of a slot's run."""
+    return folder / "trials" / f"slot-{slot:04d}"
+
+
+@dataclass(frozen=True)
+class SlotRun:
+    """The run of a slot in its current state."""
+
+    run: Run
+    status: str
+    curve: list[tuple[int, float]]
+    """Epoch and validation score."""
+
+    @staticmethod
+    def read(path: Path) -> "SlotRun":
+        run = Run.open(path)
+        curve = [(record["epoch"], record["valid_log_likelihood"]) for record in run.metrics()]
+        return SlotRun(run, run.status, curve)
+
+    @property
+    def best(self) -> float | None:
+        """The best validation score; None if there is none or the run diverged."""
+        return None if self.status == "diverged" else max((score for _, score in self.curve), default=None)
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """The contents of a study's folder, with each file read once.
+
+    study.db       the storage, unless it is a server
+    trials/        one run folder per slot
+    workers/       logs of the workers
+    result.json    the result of the study
+    """
+
+    path: Path
+    slots: dict[int, SlotRun]
+    result: StudyResult | None
+
+    @staticmethod
+    def read(path: Path) -> "StudyFolder":
+        """Read the study in a folder; folders that are not slots are ignored."""
+        numbered = {found.name.removeprefix("slot-"): found for found in sorted(path.glob("trials/slot-*"))}
+        slots = {
+            int(number): SlotRun.read(found)
+            for number, found in numbered.items()
+            if number.isdecimal() and (found / "config.json").exists()
+        }
+        result = read_study_result(path / "result.json")
+        if not slots and result is None:
+            raise InputError(f"expected a study's folder with trials/ or a result.json, got {path}")
+        return StudyFolder(path, slots, result)
+
+    @functools.cached_property
+    def winner(self) -> int | None:
+        """The winner of a concluded study, otherwise the best slot so far."""
+        if self.result is not None:
+            return self.result.winner
+        best = {number: slot.best for number, slot in self.slots.items() if slot.best is not None}
+        return max(best, key=lambda number: (best[number], -number), default=None)
+
+    @property
+    def winning(self) -> SlotRun | None:
+        """The winner's run, if it is on this machine."""
+        return None if self.winner is None else self.slots.get(self.winner)
+
+
+def read_study_result(file: Path) -> StudyResult | None:
+    """Read a result.json; None if it does not exist."""
+    if not file.exists():
+        return None
+    result = read_json(file, StudyResult, "restore it or remove it")
+    contradiction = contradiction_in(result)
+    if contradiction is not None:
+        raise InputError(f"{file} contradicts itself: {contradiction}; restore it or remove it")
+    return result

@@ -1,10 +1,9 @@
-"""Where a study is kept: an SQLite file in its folder, or a PostgreSQL server that many machines reach.
+"""The storage of a study: an SQLite file in its folder, or a PostgreSQL server that many machines can reach.
 
-Optuna writes the tables, so `optuna-dashboard URL` opens them. What Optuna does not give is a claim that two
-processes cannot make at once (SQLite reads before it locks), so claims are made one at a time under `claim_lock`.
+Optuna writes the tables, so `optuna-dashboard URL` opens them. Optuna does not keep two processes from claiming the
+same slot at once (SQLite reads before it locks), so claims are made one at a time under `claim_lock`.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -14,10 +13,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors
+from longspan.locks import file_lock
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 SQLITE = "sqlite:///"
 URL_VARIABLE = "LONGSPAN_STORAGE"
 SQLITE_WAIT_SECONDS = 60
-"""How long a writer waits for another one before it gives up."""
+"""Time that a writer waits for another one before it gives up."""
 OUTAGE_SECONDS = 300
-"""How long a storage may be out of reach before a worker gives up."""
+"""Time that a storage may be unreachable before a worker gives up."""
 RETRY_SECONDS = 2.0
 
 Value = TypeVar("Value")
@@ -39,23 +39,47 @@ def default_url(folder: Path) -> str:
 
 
 def normalized(url: str) -> str:
-    """The URL in the one form used everywhere; a path of SQLite is made absolute, PostgreSQL gets its driver."""
+    """The URL in canonical form: absolute paths for SQLite, with the driver for PostgreSQL."""
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
         return f"{SQLITE}{Path(url.removeprefix(SQLITE)).expanduser().resolve()}"
     if match := re.fullmatch(r"postgres(?:ql)?(?:\+psycopg)?://(.+)", url):
+        found = _parsed(url)
+        if found is None or "@" in (found.host or ""):
+            raise InputError(
+                "cannot use the URL of the storage: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with @ and "
+                "/ in a password written as %40 and %2F"
+            )
         return f"postgresql+psycopg://{match[1]}"
-    raise InputError(
-        f"cannot use storage {hide_password(url)!r}: expected sqlite:///FILE or postgresql://HOST/DATABASE"
-    )
+    raise InputError(f"cannot use storage {hide_password(url)}: expected sqlite:///FILE or postgresql://HOST/DATABASE")
 
 
 def hide_password(url: str) -> str:
-    """The URL as it may be shown."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    """The URL as it may be shown: its password and its query, which may hold one, are left out.
+
+    What cannot be parsed is not shown at all, since a secret may stand anywhere in it.
+    """
+    if url.startswith(SQLITE):
+        return url
+    found = _parsed(url)
+    if found is None or not found.host or "@" in found.host:  # a password with an @ of its own is cut in two
+        return "the URL that was given"
+    user = f"{found.username}{':***' if found.password else ''}@" if found.username else ""
+    port = f":{found.port}" if found.port else ""
+    return f"{found.drivername.partition('+')[0]}://{user}{found.host}{port}/{found.database or ''}"
+
+
+def _parsed(url: str):
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        return None
 
 
 def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBStorage":
-    """Open a storage, creating its tables if they are not there."""
+    """Open a storage, creating its tables if they do not exist."""
     import_optuna()
     from optuna.exceptions import ExperimentalWarning, StorageInternalError
     from optuna.storages import RDBStorage
@@ -68,7 +92,7 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
             folder.mkdir(parents=True, exist_ok=True)
         options = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}}
     try:
-        # Two processes that find no tables would both create them.
+        # Without the lock, two processes that find no tables would both create them.
         with warnings.catch_warnings(), claim_lock(url, "tables"):
             warnings.simplefilter("ignore", ExperimentalWarning)
             return RDBStorage(
@@ -81,11 +105,11 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
         hint = (
             "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
         )
-        raise InputError(f"cannot open storage {hide_password(url)}: {_reason(error)}; {hint}") from error
+        raise InputError(f"cannot open storage {hide_password(url)}: {_reason(error, url)}; {hint}") from error
 
 
 def check_exists(url: str) -> None:
-    """Refuse an SQLite file that is not there or holds no studies: opening it would make a storage of it."""
+    """Refuse an SQLite file that does not exist or contains no studies: opening it would create a storage."""
     if not url.startswith(SQLITE):
         return
     file = Path(url.removeprefix(SQLITE))
@@ -104,7 +128,7 @@ def _holds_studies(file: Path) -> bool:
 
 
 def import_optuna():
-    """Optuna, quiet; it is an extra because only searching needs it."""
+    """Import Optuna and silence its logging; it is an extra because only searching needs it."""
     try:
         import optuna
     except ImportError as error:
@@ -115,7 +139,7 @@ def import_optuna():
 
 @contextmanager
 def claim_lock(url: str, name: str) -> Iterator[None]:
-    """Hold the study `name` against every other process that wants to claim; a killed holder lets go by dying."""
+    """Lock the study `name` against claims of other processes; released if the holder is killed."""
     if url.startswith(SQLITE):
         with file_lock(Path(url.removeprefix(SQLITE) + ".lock")):
             yield
@@ -132,33 +156,8 @@ def claim_lock(url: str, name: str) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
 
 
-@contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file; the system lets go of it when the process ends, however it ends."""
-    with _lock_file(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def try_file_lock(path: Path) -> Iterator[bool]:
-    """Like `file_lock`, but instead of waiting yields False if another process holds it."""
-    with _lock_file(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
-def _lock_file(path: Path) -> TextIO:
-    with explain_disk_errors(path):
-        return path.open("a")
-
-
 def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: False) -> Value:
-    """Do something with the storage, trying again while it is out of reach, `unless` nobody wants to wait for it."""
+    """Perform an action on the storage, retrying while it is unreachable and `unless()` is False."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import OperationalError
 
@@ -174,7 +173,7 @@ def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: 
 
 @contextmanager
 def explain_outage(url: str) -> Iterator[None]:
-    """Turn a storage that stayed out of reach, however patiently it was tried, into one line."""
+    """Turn an outage that outlasted all retries into a one-line error."""
     import_optuna()
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import OperationalError
@@ -183,18 +182,24 @@ def explain_outage(url: str) -> Iterator[None]:
         yield
     except (StorageInternalError, OperationalError) as error:
         raise InputError(
-            f"storage {hide_password(url)} stayed out of reach: {_reason(error)}; "
+            f"storage {hide_password(url)} stayed out of reach: {_reason(error, url)}; "
             "bring it back, then the same command goes on"
         ) from error
 
 
 def url_from(given: str | None, default: str | None = None) -> str:
-    """The storage a command was given, else the one in the environment, else `default`."""
+    """The storage given to a command, else the one in the environment, else `default`."""
     url = given or os.environ.get(URL_VARIABLE) or default
     if not url:
         raise InputError(f"expected the URL of a storage, such as postgresql://host/database, or ${URL_VARIABLE}")
     return normalized(url)
 
 
-def _reason(error: Exception) -> str:
-    return str(error.__cause__ or error).strip().splitlines()[0]
+def _reason(error: Exception, url: str) -> str:
+    """The first line of an error, without the secrets of the URL."""
+    text = str(error.__cause__ or error).strip().splitlines()[0]
+    found = None if url.startswith(SQLITE) else _parsed(url)
+    secrets = [] if found is None else [found.password, *found.query.values()]
+    for secret in secrets:
+        text = text.replace(str(secret), "***") if secret else text
+    return text.replace(url, hide_password(url))

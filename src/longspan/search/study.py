@@ -1,25 +1,165 @@
-"""A study: numbered slots, each claimed by one worker at a time, each with one outcome in the end.
+"""A study: numbered slots, each claimed by one worker at a time and each with one final outcome.
 
-Slots live on Optuna trials. A trial is one attempt at a slot; when its worker dies, the attempt is marked failed
-and the slot is free again, so a slot may have many attempts but only ever one outcome. What is compared between
-studies is therefore slots, never trial numbers.
+An attempt at a slot is one Optuna trial. When its worker dies, the attempt is marked as failed and the slot is free
+again, so a slot may have many attempts but only one outcome. Studies are therefore compared by slots, never by trial
+numbers.
 """
 
+import contextlib
+import threading
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import msgspec
 
 from longspan.errors import InputError
-from longspan.search import presence, storage
-from longspan.search.claims import Claim, ClaimLost
-from longspan.search.definition import StudyDefinition, check_same
-from longspan.search.distributions import recorded_parameters
-from longspan.search.slots import Outcome, Slot, first_free, slot_of
+from longspan.names import check_plain_name
+from longspan.search import machine, storage
+from longspan.search.space import HEARTBEAT_SECONDS, Choices, Interval, StudyDefinition, check_same, rounded
+
+REFERENCE_SLOTS = 5
+"""With pruning, the number of slots that always run to their end and serve as references for all others."""
+MOST_DEATHS = 25
+"""Number of workers that may die on one slot before it is given up; a trial that exhausts the memory dies every
+time."""
+
+SlotStatus = Literal["waiting", "running", "done", "diverged", "pruned", "lost"]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a slot ended; apart from `seconds`, independent of how often its workers were killed."""
+
+    status: Literal["done", "diverged", "pruned", "lost"]
+    reason: str
+    valid_log_likelihood: float | None = None
+    train_log_likelihood: float | None = None
+    """Measured during training, in the best epoch."""
+    best_epoch: int | None = None
+    epochs: int = 0
+    seconds: float = 0.0
+    time_limit: float | None = None
+    """Processor seconds after which it was stopped; None if it ended by itself."""
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """The current state of a slot."""
+
+    number: int
+    status: SlotStatus = "waiting"
+    outcome: Outcome | None = None
+    curve: dict[int, float] = {}
+    """Validation log-likelihood after each epoch so far."""
+    worker: str | None = None
+    deaths: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.outcome is not None
+
+
+def slot_of(number: int, attempts: list) -> Slot:
+    """The state of a slot, given all attempts at it."""
+    deaths = 0
+    for trial in attempts:
+        outcome = _outcome_of(trial)
+        if outcome is not None:
+            return Slot(number, outcome.status, outcome, dict(trial.intermediate_values), _worker(trial), deaths)
+        if trial.state.name == "FAIL" and not trial.user_attrs.get("released"):
+            deaths += 1
+    if deaths >= MOST_DEATHS:
+        return Slot(number, "lost", Outcome("lost", f"{deaths} workers died over it"), deaths=deaths)
+    for trial in attempts:
+        if trial.state.name == "RUNNING":
+            return Slot(number, "running", None, dict(trial.intermediate_values), _worker(trial), deaths)
+    return Slot(number, deaths=deaths)
+
+
+def _worker(trial) -> str | None:
+    return trial.user_attrs.get("worker")
+
+
+def _outcome_of(trial) -> Outcome | None:
+    """The outcome of an attempt; None if its worker was killed before the attempt was marked as finished."""
+    if "outcome" not in trial.user_attrs:
+        return None
+    outcome = msgspec.convert(trial.user_attrs["outcome"], Outcome)
+    expected = {"done": "COMPLETE", "pruned": "PRUNED"}.get(outcome.status, "FAIL")
+    return outcome if trial.state.name == expected else None
+
+
+def first_free(slots: list[Slot], *, prune: bool) -> int | None:
+    """The first free slot; with pruning, later slots wait for all reference slots, so that all are judged alike."""
+    if prune and not all(slot.finished for slot in slots[:REFERENCE_SLOTS]):
+        slots = slots[:REFERENCE_SLOTS]
+    return next((slot.number for slot in slots if slot.status == "waiting"), None)
+
+
+class ClaimLost(Exception):
+    """The slot was given to another worker, because this one had sent no heartbeat for too long."""
+
+
+class Claim:
+    """A worker's exclusive right to run a slot, kept by heartbeats and lost without them."""
+
+    def __init__(self, slot: int, attempt: int, rdb_storage: Any):
+        """`attempt` is the storage's number of the attempt, unique across studies."""
+        self.slot = slot
+        self.attempt = attempt
+        self.reported: set[int] = set()
+        self._storage = rdb_storage
+
+    def report(self, metrics: list[dict]) -> None:
+        """Write the validation scores so far to the storage, for displays."""
+        for record in metrics:
+            if record["epoch"] not in self.reported:
+                with _lost_when_buried():
+                    score = record["valid_log_likelihood"]
+                    self._storage.set_trial_intermediate_value(self.attempt, record["epoch"], score)
+                self.reported.add(record["epoch"])
+
+    def note(self, name: str, value: object) -> None:
+        """Attach a named value to the attempt."""
+        with _lost_when_buried():
+            self._storage.set_trial_user_attr(self.attempt, name, value)
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        self._storage.record_heartbeat(self.attempt)
+
+    @contextlib.contextmanager
+    def kept_alive(self, seconds: float) -> Iterator[None]:
+        """Send heartbeats from a thread while the block lasts."""
+        from optuna.exceptions import StorageInternalError
+
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(seconds):
+                with contextlib.suppress(StorageInternalError):  # the storage may come back in time
+                    self.beat()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def _lost_when_buried() -> Iterator[None]:
+    from optuna.exceptions import UpdateFinishedTrialError
+
+    try:
+        yield
+    except UpdateFinishedTrialError as error:
+        raise ClaimLost from error
 
 
 class Study:
-    """Slots on an Optuna storage; make one with `create_or_continue` or `open_study`."""
+    """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
     def __init__(self, url: str, definition: StudyDefinition, optuna_study, rdb_storage):
         self.url = url
@@ -32,14 +172,14 @@ class Study:
         return self._study.user_attrs["slots"]
 
     def extend(self, slots: int) -> None:
-        """Let the study have at least so many slots."""
+        """Extend the study to at least this number of slots."""
         with self._locked():
             if slots > self.slot_count:
                 self._study.set_user_attr("slots", slots)
 
     @property
     def result(self) -> dict | None:
-        """What was concluded last, perhaps from fewer slots than there are now."""
+        """The latest result, possibly from fewer slots than there are now."""
         return self._study.user_attrs.get("result")
 
     def set_result(self, result: dict) -> None:
@@ -47,12 +187,12 @@ class Study:
 
     @property
     def concluded(self) -> bool:
-        """Whether the result speaks of all slots."""
+        """Whether the result covers all slots."""
         attributes = self._study.user_attrs
         return (attributes.get("result") or {}).get("slots") == attributes["slots"]
 
     def slots(self) -> list[Slot]:
-        """How every slot stands."""
+        """The current state of every slot."""
         attempts: dict[int, list] = {number: [] for number in range(self.slot_count)}
         for trial in self._study.get_trials(deepcopy=False):
             if trial.user_attrs.get("slot") in attempts:
@@ -60,33 +200,33 @@ class Study:
         return [slot_of(number, trials) for number, trials in attempts.items()]
 
     def claim(self, worker: str) -> Claim | None:
-        """Claim the first free slot; None if there is none, at least not now."""
+        """Claim the first free slot; None if there is none at present."""
         with self._locked():
             self._bury_dead()
             number = first_free(self.slots(), prune=self.definition.prune)
             if number is None:
                 return None
-            self._add_attempt(number, self._states.RUNNING)
-            heart = self._heart(trial := self._unsigned_attempt())
-            heart()
-            # Last, because a running attempt without a worker's name is one whose worker died on these lines.
-            trial.set_user_attr("worker", worker)
-            return Claim(number, trial, heart)
+            claim = Claim(number, self._add_attempt(number, self._states.RUNNING), self._storage)
+            claim.beat()
+            # Last, because a running attempt without a worker's name is one whose worker died, or lost the storage,
+            # before this line.
+            claim.note("worker", worker)
+            return claim
 
     def record(self, claim: Claim, outcome: Outcome) -> None:
         """Write how a claimed slot ended."""
         states = self._states
-        self._note(claim, "outcome", msgspec.to_builtins(outcome))
+        claim.note("outcome", msgspec.to_builtins(outcome))
         state = {"done": states.COMPLETE, "pruned": states.PRUNED}.get(outcome.status, states.FAIL)
         self._tell(claim, state, outcome.valid_log_likelihood if outcome.status == "done" else None)
 
     def release(self, claim: Claim) -> None:
-        """Give a slot back unfinished, to be gone on with later."""
-        self._note(claim, "released", True)
+        """Release an unfinished slot, to be continued later."""
+        claim.note("released", True)
         self._tell(claim, self._states.FAIL, None)
 
     def adopt(self, slots: dict[int, Outcome], result: dict) -> None:
-        """Take over outcomes known from elsewhere, such as a committed result, as if they had been run here."""
+        """Adopt outcomes from elsewhere, such as a committed result, as if they had been run here."""
         with self._locked():
             known = {slot.number for slot in self.slots() if slot.status != "waiting"}
             for number in sorted(slots.keys() - known):
@@ -111,59 +251,45 @@ class Study:
     def _locked(self):
         return storage.claim_lock(self.url, self.definition.name)
 
-    def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> None:
+    def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> int:
+        """Create an attempt at a slot; return its number in the storage."""
         parameters, distributions = recorded_parameters(self.definition, number)
-        self._study.add_trial(
-            storage.import_optuna().create_trial(
-                state=state,
-                value=value,
-                params=parameters,
-                distributions=distributions,
-                user_attrs={"slot": number, **attributes},
-            )
+        template = storage.import_optuna().create_trial(
+            state=state,
+            value=value,
+            params=parameters,
+            distributions=distributions,
+            user_attrs={"slot": number, **attributes},
         )
-
-    def _unsigned_attempt(self):
-        """The attempt that was just added: under the lock no other one runs without a worker's name."""
-        running = self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
-        (added,) = [trial for trial in running if "worker" not in trial.user_attrs]
-        return storage.import_optuna().trial.Trial(self._study, added._trial_id)
-
-    def _heart(self, trial):
-        return lambda: self._storage.record_heartbeat(trial._trial_id)
+        return self._storage.create_new_trial(self._storage.get_study_id_from_name(self.definition.name), template)
 
     def _bury_dead(self) -> None:
-        """Free the slots of workers that died: on this machine at once, elsewhere after the grace period."""
+        """Free the slots of dead workers: on this machine at once, elsewhere after the grace period."""
         optuna = storage.import_optuna()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             optuna.storages.fail_stale_trials(self._study)
-        for trial in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
+        for trial in self._running():
             worker = trial.user_attrs.get("worker")
-            if worker is None or presence.is_gone(worker):
+            if worker is None or machine.is_gone(worker):
                 self._study.tell(trial.number, state=self._states.FAIL)
-                presence.forget(worker or "")
+                machine.forget(worker or "")
 
-    def _note(self, claim: Claim, name: str, value: object) -> None:
-        from optuna.exceptions import UpdateFinishedTrialError
-
-        try:
-            claim.trial.set_user_attr(name, value)
-        except UpdateFinishedTrialError as error:
-            raise ClaimLost from error
+    def _running(self) -> list:
+        return self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
 
     def _tell(self, claim: Claim, state, value: float | None) -> None:
+        number = self._storage.get_trial(claim.attempt).number
         try:
-            self._study.tell(claim.trial, value, state=state)
+            self._study.tell(number, value, state=state)
         except ValueError as error:
-            running = self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
-            if any(trial.number == claim.trial.number for trial in running):
+            if any(trial.number == number for trial in self._running()):
                 raise
-            raise ClaimLost from error  # buried while it was not heard of
+            raise ClaimLost from error  # its attempt was marked as failed because it had sent no heartbeat
 
 
 def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:
-    """The study of this name in the storage, made if it is not there, with at least so many slots."""
+    """The study of this name in the storage, created if necessary, with at least this number of slots."""
     optuna = storage.import_optuna()
     rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
     with storage.claim_lock(url, definition.name):
@@ -171,7 +297,7 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
         if "definition" not in found.user_attrs:
             if found.get_trials(deepcopy=False):
                 raise InputError(f"study {definition.name} was not made by longspan: name another one")
-            found.set_user_attr("slots", slots)  # first, for a study with a definition is one that workers join
+            found.set_user_attr("slots", slots)  # first, because workers join any study that has a definition
             found.set_user_attr("definition", msgspec.to_builtins(definition))
         else:
             check_same(_definition_of(found), definition)
@@ -181,22 +307,71 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
 
 
 def open_study(url: str, name: str | None = None) -> Study:
-    """A study that is already in the storage; without a name, the only one there."""
+    """Open a study in the storage; without a name, the only one there."""
     optuna = storage.import_optuna()
     storage.check_exists(url)
-    probe = storage.open_storage(url, 30, 120)
-    ours = [found.study_name for found in optuna.get_all_study_summaries(probe) if "definition" in found.user_attrs]
+    rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS)
+    ours = [found.study_name for found in optuna.get_all_study_summaries(rdb) if "definition" in found.user_attrs]
     chosen = ours[0] if name is None and len(ours) == 1 else name
     if chosen not in ours:
         asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
         raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
-    definition = _definition_of(optuna.load_study(storage=probe, study_name=chosen))
-    rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
+    definition = _definition_of(optuna.load_study(storage=rdb, study_name=chosen))
+    if definition.heartbeat_seconds != HEARTBEAT_SECONDS:
+        rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
     return Study(url, definition, optuna.load_study(storage=rdb, study_name=chosen), rdb)
 
 
 def _definition_of(found: Any) -> StudyDefinition:
     try:
-        return msgspec.convert(found.user_attrs["definition"], StudyDefinition)
+        definition = msgspec.convert(found.user_attrs["definition"], StudyDefinition)
     except msgspec.ValidationError as error:
-        raise InputError(f"study {found.study_name} cannot be read ({error}): name another one") from error
+        raise InputError(f"study {found.study_name!r} cannot be read ({error}): name another one") from error
+    check_plain_name(definition.name, "study")  # chosen by the owner of the storage, and used as a folder's name
+    if definition.name != found.study_name:
+        raise InputError(f"study {found.study_name!r} says that it is {definition.name!r}: name another one")
+    return definition
+
+
+def recorded_parameters(definition: StudyDefinition, slot: int) -> tuple[dict, dict]:
+    """Parameters and distributions of a slot as Optuna records them and its dashboard shows them.
+
+    The recipe of slot 0 may lie outside the space, so ranges are widened to include it; a value that no range can
+    include (zero on a logarithmic axis) is left out. The trial's run folder has every setting in any case.
+    """
+    config, space = definition.config_of(slot), definition.parsed_space
+    parameters, distributions = {}, {}
+    for name, dimension in space.items():
+        value, shipped = getattr(config, name), getattr(definition.base, name)
+        if isinstance(dimension, Choices):
+            kind = storage.import_optuna().distributions.CategoricalDistribution
+            distributions[name] = kind(tuple(dict.fromkeys((*dimension.values, shipped))))
+        elif isinstance(dimension, Interval) and _fits(value, dimension):
+            distributions[name] = _range(dimension, [shipped, *_slowed(dimension, definition)])
+        if name in distributions:
+            parameters[name] = value
+    return parameters, distributions
+
+
+def _range(interval: Interval, others: list):
+    """The range of an interval, widened to include other values if possible."""
+    kinds = storage.import_optuna().distributions
+    held = [interval.low, interval.high, *(value for value in others if _fits(value, interval))]
+    low, high = min(held), max(held)
+    if interval.whole:
+        return kinds.IntDistribution(int(low), int(high), log=interval.log)
+    return kinds.FloatDistribution(low, high, log=interval.log)
+
+
+def _fits(value: object, interval: Interval) -> bool:
+    """Whether an interval can be widened to include a value."""
+    return isinstance(value, int | float) and (value > 0 or not interval.log)
+
+
+def _slowed(rate: Interval, definition: StudyDefinition) -> list[float]:
+    """The lowest learning rate that an effective rate can become with momentum."""
+    if not rate.effective:
+        return []
+    momentum = definition.parsed_space.get("momentum")
+    highest = max(momentum.extremes()) if momentum else definition.base.momentum
+    return [rounded(rate.low * (1 - highest))]

@@ -1,1 +1,1 @@
-"""Training: the objective of a chunk, the loop over epochs, and the run folder that survives any kill."""
+"""Training: the objective of a chunk, the loop over epochs, and run folders that survive being killed at any moment."""

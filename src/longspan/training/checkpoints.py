@@ -1,9 +1,10 @@
-"""Checkpoints that are whole or refused: arrays, progress and a manifest of checksums in one renamed folder."""
+"""Atomic, verified checkpoints: arrays, progress and a manifest of checksums in one folder, renamed into place."""
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,33 +16,36 @@ from longspan.files import folder_written_whole, sha256_of, write_atomic
 
 Progress = TypeVar("Progress", bound=msgspec.Struct)
 
+CHECKED = ("arrays.safetensors", "progress.json")
+"""The files a manifest must name, no more and no fewer: an empty manifest would accept anything."""
 KEPT = 2
-"""Checkpoints kept, so that one damaged on disk still leaves the one before it."""
+"""Number of checkpoints kept, so that if one is damaged on disk, the one before it is left."""
 
 
 def write(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: msgspec.Struct) -> None:
-    """Write checkpoint `number` and drop the oldest ones."""
+    """Write checkpoint `number` and remove the oldest ones."""
     target = folder / f"{number:09d}"
-    if target.exists():  # a resumed run comes by here again, with the same content
+    if target.exists():  # a resumed run writes it again, with the same content
         _remove(target)
     with folder_written_whole(target) as temporary:
         write_atomic(temporary / "arrays.safetensors", save(arrays))
         write_atomic(temporary / "progress.json", msgspec.json.encode(progress))
-        manifest = {name: sha256_of(temporary / name) for name in ("arrays.safetensors", "progress.json")}
+        manifest = {name: sha256_of(temporary / name) for name in CHECKED}
         write_atomic(temporary / "manifest.json", msgspec.json.encode(manifest))
     for old in _numbered(folder)[:-KEPT]:
         _remove(old)
 
 
-class Checkpoint(NamedTuple, Generic[Progress]):
-    """What a checkpoint holds."""
+@dataclass(frozen=True)
+class Checkpoint(Generic[Progress]):
+    """The contents of a checkpoint."""
 
     arrays: dict[str, np.ndarray]
     progress: Progress
 
 
 def read_newest(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progress] | None:
-    """The newest good checkpoint, None if none was ever written; damaged ones are passed over."""
+    """Read the newest intact checkpoint, skipping damaged ones; None if none was ever written."""
     candidates = _numbered(folder)
     for candidate in reversed(candidates):
         try:
@@ -57,7 +61,7 @@ def read_newest(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progr
 
 
 def discard_newer(folder: Path, number: int) -> None:
-    """Remove checkpoints after `number`: damaged ones that a resumed run will write again."""
+    """Remove checkpoints after `number`, which are damaged; the resumed run will write them again."""
     for path in _numbered(folder):
         if int(path.name) > number:
             _remove(path)
@@ -65,13 +69,12 @@ def discard_newer(folder: Path, number: int) -> None:
 
 def _verify(folder: Path) -> None:
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, str])
-    for name, checksum in manifest.items():
-        if sha256_of(folder / name) != checksum:
-            raise ValueError(f"{folder / name} does not have the checksum of its manifest")
+    if manifest != {name: sha256_of(folder / name) for name in CHECKED}:
+        raise ValueError(f"the files of {folder} do not have the checksums of its manifest")
 
 
 def _remove(folder: Path) -> None:
-    """Rename first: a kill in the middle of the removal must not leave half a checkpoint under its name."""
+    """Rename first, so that being killed during removal does not leave a partial checkpoint under its name."""
     doomed = folder.with_name(f".{folder.name}.removed.{os.getpid()}")
     folder.rename(doomed)
     shutil.rmtree(doomed)

@@ -1,14 +1,15 @@
-"""The training loop, to be read from top to bottom: blocks of chunks, a validation after each epoch, checkpoints.
+"""The training loop, readable from top to bottom: blocks of chunks, a validation after each epoch, checkpoints.
 
-Everything that decides the next update is in `TrainingState`, and a checkpoint is exactly that, so a run killed at
-any moment goes on to the same bytes. What a person sees of it is left to listeners.
+Everything that determines the next update is in `TrainingState`, which is exactly what a checkpoint stores, so a run
+killed at any moment resumes to the same bytes. Display is left to listeners.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,37 +17,27 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from longspan.data.kinds import Data
-from longspan.data.synthetic import WRONG_SHARE
+from longspan.config import TrainConfig
+from longspan.data.dataset import Dataset
+from longspan.errors import Diverged
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parameters import split_constants, to_named
 from longspan.models.sequence import SequenceModel
-from longspan.optim.averaging import running_mean
 from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.interface import BlockOptimizer, Info
+from longspan.optim.transforms import running_mean
 from longspan.training import checkpoints
+from longspan.training.listeners import Listener
 from longspan.training.objective import Context, Objective
+from longspan.training.optimizers import Purpose, optimizer_of
 from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
 from longspan.training.schedule import Decision, decide
-from longspan.training.setup import ADVICE, clip_threshold, first_carry, initial_model, make_optimizer
-from longspan.training.source import ChunkSource, base_rates
+from longspan.training.setup import clip_threshold, first_carry, first_model
+from longspan.training.source import ChunkSource
 from longspan.training.state import Progress, TrainingState
 
 LAST_EPOCH = "reached {} epochs"
-
-
-class Listener:
-    """Whoever watches a run; each of these may be left as it is."""
-
-    def on_pretraining(self, what: str) -> None:
-        """A pass of a pretraining is done."""
-
-    def on_block(self, progress: Progress, info: Info, count: int, total: int) -> None:
-        """A block of `count` chunks is done, of an epoch of `total`."""
-
-    def on_epoch(self, record: dict, seconds: float) -> None:
-        """An epoch is done and validated; `seconds` since this process began to train."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +49,24 @@ class Outcome:
     model: SequenceModel
 
 
-class Diverged(Exception):
-    """The loss, its gradient or the validation score was not finite."""
+class Judged(NamedTuple):
+    """Validation of an epoch: log-likelihood, errors, and the errors below which the data count as solved."""
+
+    score: float
+    errors: dict[str, float]
+    solved_below: dict[str, float]
+
+    @property
+    def solved(self) -> str | None:
+        """The reason to stop if the data are solved; None if they are not."""
+        for name, limit in self.solved_below.items():
+            if self.errors.get(name, math.inf) < limit:
+                return f"solved: {self.errors[name]:.1%} of the validation sequences are wrong"
+        return None
 
 
 class _Saver:
-    """Writes checkpoints, and knows when the last one was written."""
+    """Writes checkpoints and remembers when the last one was written."""
 
     def __init__(self, run: Run, seconds: float):
         self.folder, self.seconds, self.saved = run.path / "checkpoints", seconds, time.monotonic()
@@ -79,23 +82,23 @@ class _Saver:
 
 def train(
     run: Run,
-    data: Data,
+    data: Dataset,
     *,
     listeners: Sequence[Listener] = (),
     interrupted: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Outcome:
-    """Train a run from where its folder stands, to its end or until `interrupted()`.
+    """Train a run from the state in its folder, to its end or until `interrupted()`.
 
     Args:
-        run: the folder; its config decides everything.
-        data: the data set the config names.
-        listeners: told of every block and every epoch.
-        interrupted: asked after every block, and within long updates, whether to save and stop.
+        run: the run folder, whose config determines everything.
+        data: the data set that the config names.
+        listeners: called after every block and every epoch.
+        interrupted: called after every block and during long updates; returns whether to save and stop.
         checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
     """
     config = run.config
-    model = initial_model(config, run.data, base_rates(data))
+    model = first_model(run, data.base_rates())
     source = ChunkSource(config, data)
     run.set_status("running")
     if not run.has_checkpoint:
@@ -127,18 +130,18 @@ def train(
             _descend_epoch(state, optimizer, source, context, after_block)
             trained = eqx.combine(state.judged, constants)
             score, errors = valid.log_likelihood(trained), valid.errors(trained)
-            record = _finish_epoch(run, state, optimizer, score, errors, constants)
+            record = _finish_epoch(run, state, optimizer, Judged(score, errors, data.solved_below), constants)
             saver.save(state)
             seconds = time.monotonic() - began
             spent = {"seconds": seconds, "processor_seconds": time.process_time() - processor_began}
             run.append_timing({"epoch": record["epoch"], **spent})
             for listener in listeners:
                 listener.on_epoch(record, seconds)
-    except Interrupted:  # an update that was not finished has changed nothing
+    except Interrupted:  # an unfinished update has changed nothing
         saver.save(state)
         return outcome("interrupted", "asked to stop")
     except Diverged as error:
-        return outcome("diverged", f"{error}; {ADVICE[config.optimizer]}")
+        return outcome("diverged", f"{error}; {optimizer_of(run).advice}")
     return outcome("done", state.progress.stop)
 
 
@@ -149,11 +152,13 @@ def _descend_epoch(
     context: Context,
     after_block: Callable[[Info, int, int], None],
 ) -> None:
-    """The blocks of the epoch that are still to do; `after_block` may stop it between two of them."""
+    """Run the remaining blocks of the epoch; `after_block` may stop it between blocks."""
     chunks = source.epoch(state.progress.epoch)
-    total = len(chunks.lengths)
+    left = _chunks_left(source.config, state.progress, optimizer.update_is_a_block)
+    total = min(len(chunks.lengths), state.progress.position + left)
     while state.progress.position < total:
         block, count = source.block(chunks, state.progress.position)
+        count = min(count, total - state.progress.position)
         state.params, state.optimizer, state.carry, info = optimizer.advance(
             state.params, state.optimizer, state.carry, block, count, context
         )
@@ -164,6 +169,13 @@ def _descend_epoch(
             reach = source.config.averaging
             state.mean = running_mean(state.mean, state.params, made=made, since=since, reach=reach)
         after_block(info, count, total)
+
+
+def _chunks_left(config: TrainConfig, progress: Progress, update_is_a_block: bool) -> int:
+    """Number of chunks until `max_updates` is reached."""
+    if config.max_updates == 0:
+        return sys.maxsize
+    return (config.max_updates - progress.step) * (config.block if update_is_a_block else 1)
 
 
 def _fresh_or_resumed(
@@ -184,16 +196,18 @@ def _fresh_or_resumed(
         checkpoints.discard_newer(run.path / "checkpoints", progress.step)
     run.truncate_metrics(progress.metrics_size)
     objective = Objective.of(run.config, source.counted_steps)
-    optimizer = make_optimizer(run.config, objective, progress.threshold, interrupted)
+    optimizer = optimizer_of(run).make(Purpose.of(run.config, objective, progress.threshold, interrupted))
     best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
     mean = best if run.config.averaging > 0 else None
     state = TrainingState(params, optimizer.init(params), carry, best, progress, mean)
     if newest is None:
-        saver.save(state)  # so that resuming never repeats a pretraining
+        saver.save(state)  # so that resuming never repeats the pretraining
     else:
         state = state.with_arrays(newest.arrays)
+        if progress.schedule.best is not None and not run.has_good_model:
+            run.write_model(to_named(eqx.combine(state.best, context.constants)))
     if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
-        # A run that ended at its last epoch and has since been allowed more goes on.
+        # A run that ended at its last epoch continues if max_epochs has been raised since.
         state.progress = msgspec.structs.replace(progress, stop=None)
     return state, optimizer
 
@@ -211,27 +225,26 @@ def _pretrained(
         if interrupted():
             raise Interrupted
 
-    return pretrain(run.config, model, source.content, source, on_epoch)
+    return pretrain(run.config, model, source, on_epoch)
 
 
-def _finish_epoch(
-    run: Run, state: TrainingState, optimizer: BlockOptimizer, score: float, errors: dict[str, float], constants
-) -> dict:
-    """Judge the epoch, keep or restore weights, and write what it came to."""
+def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, judged: Judged, constants) -> dict:
+    """Judge the epoch, keep or restore weights, and write its metrics; return the record."""
     progress, config, exact = state.progress, run.config, state.params.output.exact
-    if not math.isfinite(score):
-        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score}")
+    score = judged.score
+    hopeless = run.data.hopeless
+    if not math.isfinite(score) or (hopeless is not None and score < hopeless):
+        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score:.4g}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
-    if errors and errors["error_rate"] < WRONG_SHARE:
-        reason = f"solved: {errors['error_rate']:.1%} of the validation sequences are wrong"
-        decision = msgspec.structs.replace(decision, is_best=True, restore_best=False, stop=reason)
+    if judged.solved:
+        decision = msgspec.structs.replace(decision, is_best=True, restore_best=False, stop=judged.solved)
     record = {
         "epoch": progress.epoch + 1,
         "step": progress.step,
-        # What an output without an exact likelihood descends is something else than its likelihood.
+        # An output without an exact likelihood is trained on a different objective.
         "train_log_likelihood": progress.train_log_likelihood if exact else None,
         "valid_log_likelihood": score,
-        **{f"valid_{name}": value for name, value in errors.items()},
+        **{f"valid_{name}": value for name, value in judged.errors.items()},
         "exact": exact,
         "best": decision.is_best,
         **progress.figures(),
@@ -240,6 +253,8 @@ def _finish_epoch(
     if decision.is_best:
         run.write_model(to_named(eqx.combine(state.best, constants)))
     stop = decision.stop
+    if stop is None and progress.step == config.max_updates:
+        stop = f"reached {config.max_updates} updates"
     if stop is None and progress.epoch + 1 >= config.max_epochs:
         stop = LAST_EPOCH.format(config.max_epochs)
     state.progress = Progress(

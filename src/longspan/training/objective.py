@@ -1,35 +1,39 @@
-"""What a chunk contributes to training: its negative log-likelihood and the L1 penalty of section 3.4."""
+"""What a chunk contributes to training: its negative log-likelihood and the L1 penalty of section 3.4.
+
+Both kinds of optimizers share it: first-order methods descend it chunk by chunk; Hessian-free splits it into a network
+and a convex loss (`second_order`) made of the same parts.
+"""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from longspan import kernels
 from longspan.config import TrainConfig
-from longspan.data.sequences import Chunks
-from longspan.kernels.rows import RowGradient
+from longspan.data.dataset import Chunks
 from longspan.models.cells import LeakyCell
 from longspan.models.outputs import OutputByRows
 from longspan.models.sequence import SequenceModel
-from longspan.optim.gradients import Gradient, Table
-from longspan.training import dropout
+from longspan.ops import backend, noise
+from longspan.ops.rows import RowGradient
+from longspan.optim.interface import Gradient, Table
 
-States: TypeAlias = Float[Array, "time lanes hidden"]
+States: TypeAlias = Float[Array, "time lane hidden"]
 
 
 class Context(NamedTuple):
-    """What the objective needs beside the trained parameters."""
+    """What the objective needs besides the trained parameters."""
 
     constants: SequenceModel
     key: PRNGKeyArray
 
 
 class Carry(NamedTuple):
-    """What one chunk hands to the next: the hidden state and the number of chunks seen."""
+    """State carried from one chunk to the next: the hidden state and the number of chunks seen."""
 
     state: PyTree
     step: Int[Array, ""]
@@ -37,7 +41,7 @@ class Carry(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """Loss of one chunk: `scale * (sum of -log p + l1 * sum of |h|)`, the output seeing `h` through dropout."""
+    """Loss of one chunk, `scale * (sum of -log p + l1 * sum of |h|)`, with dropout between `h` and the output."""
 
     scale: float
     l1: float
@@ -45,9 +49,10 @@ class Objective:
 
     @staticmethod
     def of(config: TrainConfig, counted_steps: int | None = None) -> "Objective":
-        """A mean is taken over the nominal length, so that a short last chunk weighs less than a full one.
+        """The objective that a config describes.
 
-        That length is the chunk's, or `counted_steps` where targets stand at fewer steps.
+        A mean is taken over the nominal length, so that a short last chunk weighs less than a full one. That length is
+        the chunk length, or `counted_steps` if fewer steps have targets.
         """
         steps = config.chunk_length if counted_steps is None else counted_steps
         return Objective(1 / (steps * config.lanes) if config.loss == "mean" else 1.0, config.l1, config.dropout)
@@ -55,9 +60,9 @@ class Objective:
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
     ) -> tuple[Float[Array, ""], tuple[Carry, Float[Array, ""]]]:
-        """Loss, the carry for the next chunk, and the summed loss of the targets as what to observe.
+        """Loss, the carry for the next chunk, and the summed loss of the targets, for monitoring.
 
-        The carried state is a number, not a function of the parameters: gradients span one chunk.
+        The carried state is a constant, not a function of the parameters: gradients span one chunk.
         """
         model = eqx.combine(params, context.constants)
         walked = (carry.state, chunk.inputs, chunk.resets, chunk.lengths)
@@ -66,17 +71,18 @@ class Objective:
         else:
             (state, hidden), penalty = model.run(*walked), 0.0
         key, dropout_key = _keys(context, carry)
-        losses = model.output.loss(self._dropped(hidden, dropout_key), chunk.targets, chunk.lengths, key=key)
+        hidden = self.seen(hidden, self.mask_of(hidden, dropout_key))
+        losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=key)
         return self._sum_up(losses, penalty, state, carry, chunk)
 
     def by_rows(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
     ) -> tuple[tuple[Float[Array, ""], tuple[Carry, Float[Array, ""]]], Gradient]:
-        """What `__call__` returns and its gradient, word matrices by the rows in use.
+        """The result of `__call__` and its gradient, with the gradients of word matrices restricted to the rows in use.
 
-        The input weights of symbols enter through the drive alone, so its cotangents are the gradients of their rows;
-        the output knows about its own. Where XLA computes, or a chunk has more steps than there are symbols, all
-        leaves come whole.
+        The input weights of symbols enter only through the drive, so its cotangents are the gradients of their rows;
+        the output handles its own tables. With the XLA backend, or if a chunk has more steps than there are symbols,
+        all gradients are dense.
         """
         if not _has_tables(eqx.combine(params, context.constants), chunk):
             value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
@@ -88,7 +94,7 @@ class Objective:
             weights = self._penalty_weights(chunk) if self.l1 > 0 else None
             state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
             key, dropout_key = _keys(context, carry)
-            hidden = self._dropped(hidden, dropout_key)
+            hidden = self.seen(hidden, self.mask_of(hidden, dropout_key))
             if isinstance(model.output, OutputByRows):
                 scale = self.scale * chunk.mask
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
@@ -111,10 +117,17 @@ class Objective:
             gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
         return (value, observed), Gradient(gradient, tuple(tables))
 
-    def _dropped(self, hidden: States, key: PRNGKeyArray) -> States:
-        if self.dropout == 0:
-            return hidden
-        return dropout.louder(hidden, dropout.kept(key, self.dropout, hidden.shape), self.dropout)
+    def seen(self, hidden: States, mask: Bool[Array, "time lane hidden"] | None) -> States:
+        """The hidden states as the output sees them: all of them, or through a dropout mask."""
+        return hidden if mask is None else apply_dropout(hidden, mask, self.dropout)
+
+    def penalized(self, losses: Float[Array, "time lane"], hidden: States) -> Float[Array, "time lane"]:
+        """The loss of every step with the L1 penalty on its hidden outputs."""
+        return losses + self.l1 * jnp.sum(jnp.abs(hidden), axis=-1) if self.l1 > 0 else losses
+
+    def mask_of(self, hidden: States, key: PRNGKeyArray) -> Bool[Array, "time lane hidden"] | None:
+        """A dropout mask for a chunk; None without dropout."""
+        return None if self.dropout == 0 else dropout_mask(key, self.dropout, hidden.shape)
 
     def _penalty_weights(self, chunk):
         return self.l1 * chunk.mask.astype(jnp.float32)
@@ -125,11 +138,27 @@ class Objective:
 
 
 def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Of this chunk, for the output and for dropout: no chunk has a number below zero."""
+    """Two independent keys for this chunk: for the output, and for dropout.
+
+    `~step` is negative, so it never equals the number of another chunk.
+    """
     return jax.random.fold_in(context.key, carry.step), jax.random.fold_in(context.key, ~carry.step)
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
-    if not isinstance(model.cell, LeakyCell) or chunk.inputs.dtype != jnp.int32 or kernels.active() != "native":
+    if not isinstance(model.cell, LeakyCell) or chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
         return False
     return model.cell.input_weights.shape[0] > chunk.inputs.size
+
+
+@partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory
+def dropout_mask(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Mask of the hidden units the output sees; each is dropped with probability `dropout`."""
+    return noise.bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
+
+
+def apply_dropout(
+    hidden: Float[Array, "time lane hidden"], kept: Bool[Array, "time lane hidden"], dropout: float
+) -> Float[Array, "time lane hidden"]:
+    """Inverted dropout: zero the dropped units and scale the others by `1 / (1 - dropout)`."""
+    return jnp.where(kept, hidden / (1 - dropout), 0)

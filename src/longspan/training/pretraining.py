@@ -1,14 +1,14 @@
-"""The two pretrainings of 2012, which start a joint output and its recurrent network from something sensible.
+"""Pretraining of a joint output and its recurrent network (Boulanger-Lewandowski, Bengio and Vincent, 2012).
 
 The output alone is fitted to shuffled frames, as if there were no history; the recurrent network is fitted with
 independent keys as its output. Both are short passes of plain training, a pure function of config and data, so a run
-killed in the middle simply does them again.
+killed in the middle simply repeats them.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,45 +17,38 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.data.sequences import Chunks, arrange, song_order
+from longspan.data.dataset import Chunks
+from longspan.data.sequences import arrange, song_order
 from longspan.models.cells import Cell
 from longspan.models.nade import Nade
 from longspan.models.outputs import Bernoulli
 from longspan.models.parameters import split_constants
 from longspan.models.rbm import Rbm
 from longspan.models.sequence import SequenceModel
-from longspan.optim.first_order import FirstOrder, Loss
+from longspan.optim.first_order import ClippedNesterov, FirstOrder, Loss
 from longspan.training.objective import Carry, Context, Objective
+from longspan.training.source import ChunkSource
 
 KEY_OFFSET = 1
-"""Folded into the seed's key, so that pretraining does not draw what training will draw."""
+"""Folded into the seed's key, so that pretraining and training use different random numbers."""
 
 Joint = Nade | Rbm
-
-
-class Source(Protocol):
-    """The training split as chunks: those of an epoch, and blocks of them of one shape."""
-
-    def epoch(self, number: int) -> Chunks: ...
-
-    def block(self, chunks: Chunks, position: int) -> tuple[Chunks, int]: ...
 
 
 def pretrain(
     config: TrainConfig,
     model: SequenceModel,
-    songs: Sequence[np.ndarray] | np.ndarray,
-    source: Source,
+    source: ChunkSource,
     on_epoch: Callable[[str], None],
 ) -> SequenceModel:
-    """The model after the pretrainings that its config asks for.
+    """Return the model after the pretraining that its config asks for.
 
     Args:
-        config: how many passes of each, and the rate of the recurrent ones; all else is as in training.
-        model: freshly initialised.
-        songs: of the training split.
-        source: the same as chunks.
-        on_epoch: told after each pass which one it was; may raise to stop.
+        config: the number of passes of each kind, and the rate of the recurrent ones; everything else is as in
+            training.
+        model: the initial model.
+        source: the training split.
+        on_epoch: called after each pass with a description of it; may raise to stop.
     """
     cell, output = model.cell, model.output
     if not isinstance(output, Nade | Rbm):
@@ -64,14 +57,14 @@ def pretrain(
     if config.pretrain_recurrent:
         cell, output = _pretrain_recurrent(config, cell, output, source, key, on_epoch)
     if config.pretrain_frames:
-        output = _pretrain_frames(config, output, np.concatenate(songs), source, key, on_epoch)
+        output = _pretrain_frames(config, output, source.frames(), source, key, on_epoch)
     return SequenceModel(cell, output)
 
 
 def _pretrain_recurrent(
-    config: TrainConfig, cell: Cell, output: Joint, source: Source, key: PRNGKeyArray, on_epoch: Callable
+    config: TrainConfig, cell: Cell, output: Joint, source: ChunkSource, key: PRNGKeyArray, on_epoch: Callable
 ) -> tuple[Cell, Joint]:
-    """Fit the cell and what it does to the visible biases by cross-entropy, every key on its own."""
+    """Fit the cell and the output's visible weights by cross-entropy, treating keys as independent."""
     bernoulli = Bernoulli(output.visible_weights, output.visible_bias)
     helper = SequenceModel(cell, bernoulli)
     params, constants = split_constants(helper)
@@ -85,9 +78,9 @@ def _pretrain_recurrent(
 
 
 def _pretrain_frames(
-    config: TrainConfig, output: Joint, frames: np.ndarray, source: Source, key: PRNGKeyArray, on_epoch: Callable
+    config: TrainConfig, output: Joint, frames: np.ndarray, source: ChunkSource, key: PRNGKeyArray, on_epoch: Callable
 ) -> Joint:
-    """Fit the output to frames in random order, the hidden state held at zero."""
+    """Fit the output to frames in random order, with the hidden state held at zero."""
     params, constants = split_constants(output)
     hidden = jnp.zeros((config.chunk_length, 1, config.hidden_size))
 
@@ -108,11 +101,11 @@ def _pretrain_frames(
 
 
 def _descend(
-    config: TrainConfig, loss: Loss, params: Any, carry, passes: Iterator[Chunks], source: Source, context, report
+    config: TrainConfig, loss: Loss, params: Any, carry, passes: Iterator[Chunks], source: ChunkSource, context, report
 ) -> Any:
     threshold = math.inf if isinstance(config.clip, str) else float(config.clip)
-    optimizer = FirstOrder(loss, config.learning_rate, config.momentum, threshold)
-    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes what it is given
+    optimizer = FirstOrder(loss, ClippedNesterov(config.learning_rate, config.momentum, threshold))
+    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes its arguments
     state = optimizer.init(params)
     for chunks in passes:
         for position in range(0, len(chunks.lengths), config.block):

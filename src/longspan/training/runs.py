@@ -1,82 +1,48 @@
-"""The run folder: everything another command needs to know about a run, and nothing it would have to be told.
+"""The run folder: self-contained, so that other commands need nothing but its path.
 
 config.json        settings, data set and its fingerprint
 environment.json   versions and machine
-metrics.jsonl      one line per validation; the same bytes however often the run was killed
-timing.jsonl       wall-clock figures, kept apart because they never repeat
+metrics.jsonl      one line per validation; the same bytes however often the run was interrupted
+timing.jsonl       timings, kept separate because they are not reproducible
 model.safetensors  the weights with the best validation score
 checkpoints/       what resuming needs, each with a manifest of checksums
 status.json        running, interrupted, diverged or done
 result.json        scores of the best weights, once the run is done
-README.md          a card that says all this to a person
+checksums.json     checksums of the above; damaged files are refused
+README.md          a short description for people
 """
 
-import fcntl
-import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
-from longspan.data.kinds import Data
-from longspan.data.music import KEYS, MusicData
-from longspan.data.tasks import TaskData
+from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, folder_written_whole, write_atomic
+from longspan.files import NameTaken, explain_disk_errors, folder_written_whole, write_atomic
+from longspan.locks import try_file_lock
+from longspan.names import to_plain_name
+from longspan.training.seals import SealedFolder
 
-FORMAT = 1
+FORMAT = 2
+"""Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
+OLDEST_FORMAT = 1
 
 Status = Literal["running", "interrupted", "diverged", "done"]
 
 
-class DataRecord(msgspec.Struct, frozen=True):
-    """What a run remembers of its data, enough to rebuild and use the model without it."""
-
-    kind: Literal["music", "text", "classes", "numbers"]
-    fingerprint: str
-    size: int
-    """Keys of a frame, symbols of the vocabulary, or answers of a task."""
-    input_size: int | None = None
-    """Symbols or numbers that come in, where they are not what is predicted."""
-    vocabulary: list[str] | None = None
-    unit: str | None = None
-    frames_per_beat: int | None = None
-    octave_shift: int = 0
-    end_token: int | None = None
-
-    def kind_to_sample(self) -> Literal["music", "text"]:
-        """The kind of data; refused where what is predicted is not what comes in next, so that a model cannot go on."""
-        if self.kind == "music" or self.kind == "text":
-            return self.kind
-        raise InputError(f"a synthetic task asks for {self.kind}, so its runs cannot be sampled: use music or text")
-
-    @staticmethod
-    def of(data: Data) -> "DataRecord":
-        """The record of a loaded data set."""
-        if isinstance(data, TaskData):
-            return DataRecord(data.kind, data.fingerprint, data.task.output_size, data.task.input_size)
-        if isinstance(data, MusicData):
-            return DataRecord(
-                data.kind,
-                data.fingerprint,
-                KEYS,
-                frames_per_beat=data.frames_per_beat,
-                octave_shift=data.octave_shift,
-            )
-        return DataRecord(
-            data.kind,
-            data.fingerprint,
-            len(data.vocabulary),
-            vocabulary=list(data.vocabulary),
-            unit=data.unit,
-            end_token=data.end_token,
-        )
+def refuse_other_data(data: Dataset, fingerprint: str, name: str) -> None:
+    """Refuse data whose fingerprint differs from that of the data `name` referred to when it was first used."""
+    if data.fingerprint != fingerprint:
+        raise InputError(f"the data of {name!r} have changed since they were first used; restore them or start again")
 
 
 class RunDescription(msgspec.Struct, frozen=True):
@@ -86,70 +52,145 @@ class RunDescription(msgspec.Struct, frozen=True):
     longspan: str
     config: dict
     data: DataRecord
+    handed_in: dict[str, str] = {}
+    """Parts that were passed as objects instead of named, with a description of each."""
+
+
+class UnsealedRun(UserWarning):
+    """A run folder from a version that kept no checksums, so damage to its files would go unnoticed."""
+
+    def __init__(self, path: Path):
+        super().__init__(f"{path} has no checksums, so damage would go unnoticed; `longspan seal {path}` adds them")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts that a user passes as objects instead of naming them in the config; a run folder only describes them."""
+
+    model: Any = None
+    """A `SequenceModel`, whose weights training starts from."""
+    optimizer: Any = None
+    """An Optax transformation."""
+
+    def described(self) -> dict[str, str]:
+        """A description of each part, for the run folder."""
+        found = {}
+        if self.model is not None:
+            found["model"] = f"{type(self.model.cell).__name__} with {type(self.model.output).__name__}"
+        if self.optimizer is not None:
+            found["optimizer"] = type(self.optimizer).__name__
+        return found
 
 
 class Run:
     """A folder that holds one training run."""
 
-    def __init__(self, path: Path, config: TrainConfig, data: DataRecord):
+    def __init__(
+        self,
+        path: Path,
+        config: TrainConfig,
+        data: DataRecord,
+        given: Given | None = None,
+        handed_in: dict[str, str] | None = None,
+    ):
         self.path = path
         self.config = config
         self.data = data
+        self.given = given or Given()
+        self.handed_in = self.given.described() if handed_in is None else handed_in
+        self.files = SealedFolder(path)
+
+    def part(self, name: Literal["model", "optimizer"]) -> Any:
+        """The user's part, or None if the config names it; raises if the run had one that is not given now."""
+        part = getattr(self.given, name)
+        if part is None and name in self.handed_in:
+            raise InputError(
+                f"{self.path} was trained with a {name} of your own ({self.handed_in[name]}), which the folder does "
+                f"not contain: pass it again, as in open_run(path, {name}=...)"
+            )
+        return part
 
     @staticmethod
-    def create(path: Path, config: TrainConfig, data: DataRecord, environment: dict) -> "Run":
-        """Make a new run folder; one that already holds something is refused."""
-        check_output(config, data.kind)
+    def create(
+        path: Path, config: TrainConfig, data: DataRecord, environment: dict, given: Given | None = None
+    ) -> "Run":
+        """Create a run folder; a folder that is not empty is refused."""
+        check_output(config, data.predicted)
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is a file: run_dir names a folder", fields=["run_dir"])
         if path.exists() and any(path.iterdir()):
-            raise InputError(f"{path} is not empty: `longspan resume {path}` goes on with it, --run-dir names another")
+            raise NameTaken(
+                f"{path} is not empty: `longspan resume {path}` goes on with it, run_dir names another",
+                fields=["run_dir"],
+            )
         with explain_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with folder_written_whole(path) as folder:
-            run = Run(folder, config, data)
+            run = Run(folder, config, data, given)
             (folder / "checkpoints").mkdir()
             (folder / "metrics.jsonl").touch()
             write_atomic(folder / "environment.json", _pretty(environment))
             write_atomic(folder / "README.md", _card(config))
             run.write_config()
-        return Run(path, config, data)
+            run.files.seal()
+        return Run(path, config, data, given)
 
     @staticmethod
-    def open(path: Path) -> "Run":
-        """Open a folder that `create` made."""
-        file = path / "config.json"
-        if not file.is_file():
+    def open(path: Path, given: Given | None = None) -> "Run":
+        """Open a folder made by `create`; parts given then must be given again."""
+        files = SealedFolder(path)
+        content = files.read("config.json") if path.is_dir() else None
+        if content is None:
             raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
         try:
-            description = msgspec.json.decode(file.read_bytes(), type=RunDescription)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{file} cannot be read ({error}); restore it or start a new run") from error
-        if description.format != FORMAT:
-            raise InputError(f"{file} has format {description.format}, this version reads {FORMAT}")
-        return Run(path, from_dict(description.config), description.data)
+            description = msgspec.json.decode(content, type=RunDescription)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"{path / 'config.json'} cannot be read ({error}); restore it or start a new run"
+            ) from error
+        if not OLDEST_FORMAT <= description.format <= FORMAT:
+            raise InputError(
+                f"{path / 'config.json'} has format {description.format}, this version reads {OLDEST_FORMAT} to "
+                f"{FORMAT}"
+            )
+        if not files.sealed:
+            if description.format > OLDEST_FORMAT:
+                raise InputError(f"{path} has no checksums.json: restore it, or recreate it by `longspan seal {path}`")
+            warnings.warn(UnsealedRun(path), stacklevel=2)
+        return Run(path, from_dict(description.config), description.data, given, description.handed_in)
+
+    @staticmethod
+    def seal(path: Path) -> list[str]:
+        """Write checksums of the files of a run folder as they are now, whatever its format; return their names."""
+        if not (path / "config.json").is_file():
+            raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
+        with _locked(path):
+            SealedFolder(path).seal()
+            run = Run.open(path)
+            run.write_config()
+            return run.files.seal()
 
     def write_config(self) -> None:
         """Write config.json."""
-        description = RunDescription(FORMAT, __version__, as_dict(self.config), self.data)
-        write_atomic(self.path / "config.json", _pretty(msgspec.to_builtins(description)))
+        description = RunDescription(FORMAT, __version__, as_dict(self.config), self.data, self.handed_in)
+        self.files.write("config.json", _pretty(msgspec.to_builtins(description)))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run against a second process that would train it at the same time."""
-        with explain_disk_errors(self.path), (self.path / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InputError(f"{self.path} is being trained by another process; wait for it or stop it") from error
-            yield
+    def check_data(self, data: Dataset) -> None:
+        """Refuse data other than those the run started with."""
+        refuse_other_data(data, self.data.fingerprint, self.config.data)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Lock the run, so that no other process trains it at the same time."""
+        return _locked(self.path)
 
     @property
     def status(self) -> Status:
-        """How the run stands; a run killed without warning still says `running`."""
+        """The status of the run; one that was killed without warning still says `running`."""
         return self._standing().get("status", "running")
 
     @property
     def reason(self) -> str:
-        """Why the run stands as it does; empty while it runs."""
+        """The reason for the status; empty while the run is running."""
         return self._standing().get("reason", "")
 
     @property
@@ -158,81 +199,104 @@ class Run:
         return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
 
     def _standing(self) -> dict:
-        return read_json(self.path / "status.json") or {}
+        return self._read_json("status.json") or {}
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        write_atomic(self.path / "status.json", _pretty({"status": status, "reason": reason}))
+        self.files.write("status.json", _pretty({"status": status, "reason": reason}))
 
     def append_metrics(self, record: dict) -> int:
-        """Append a line to metrics.jsonl; returns the size of the file, which a checkpoint remembers."""
-        with explain_disk_errors(self.path), (self.path / "metrics.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(record) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+        """Append a line to metrics.jsonl; return the size of the file, which checkpoints record."""
+        return self.files.append("metrics.jsonl", msgspec.json.encode(record) + b"\n")
 
     def truncate_metrics(self, size: int) -> None:
-        """Forget lines written after the checkpoint that remembered `size`; the run will write them again."""
-        file = self.path / "metrics.jsonl"
-        found = file.stat().st_size if file.exists() else 0
-        if found < size:
-            raise InputError(f"{file} has {found} bytes, the checkpoint knows of {size}; restore it or start anew")
-        os.truncate(file, size)
+        """Remove lines written after the checkpoint that recorded `size`; the run will write them again."""
+        self.files.truncate("metrics.jsonl", size)
 
     def metrics(self) -> list[dict]:
         """All validations so far."""
-        return _records(self.path / "metrics.jsonl")
+        return _records(self.files.read("metrics.jsonl"))
 
     def append_timing(self, record: dict) -> None:
-        with explain_disk_errors(self.path), (self.path / "timing.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(record) + b"\n")
+        self.files.append("timing.jsonl", msgspec.json.encode(record) + b"\n")
 
     def timings(self) -> list[dict]:
-        """What each process that trained this run said about its time."""
-        return _records(self.path / "timing.jsonl")
+        """The timing records of all processes that trained this run."""
+        return _records(self.files.read("timing.jsonl"))
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
-        write_atomic(self.path / "model.safetensors", save(arrays, {"longspan": __version__}))
+        self.files.write("model.safetensors", save(arrays, {"longspan": __version__}))
 
     def read_model(self) -> dict:
         """The best weights so far."""
-        file = self.path / "model.safetensors"
-        if not file.exists():
+        remedy = f"`longspan resume {self.path}` restores it from the newest checkpoint"
+        content = self.files.read("model.safetensors", remedy)
+        if content is None:
             raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
         try:
-            return load_file(file)
+            return load(content)
         except SafetensorError as error:
-            raise InputError(f"{file} is damaged ({error}); `longspan resume {self.path}` writes it again") from error
+            raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
 
     def write_result(self, result: dict) -> None:
-        write_atomic(self.path / "result.json", _pretty(result))
+        self.files.write("result.json", _pretty(result))
 
     def result(self) -> dict | None:
-        return read_json(self.path / "result.json")
+        return self._read_json("result.json")
+
+    def environment(self) -> dict:
+        """Versions and machine of the process that created the run."""
+        return self._read_json("environment.json") or {}
+
+    @property
+    def has_good_model(self) -> bool:
+        """Whether the best weights exist and match their checksum."""
+        try:
+            return self.files.read("model.safetensors") is not None
+        except InputError:
+            return False
+
+    def _read_json(self, name: str) -> dict | None:
+        content = self.files.read(name)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=dict)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"{self.path / name} cannot be read ({error}); restore it or remove it") from error
 
 
 def next_run_path(root: Path, config: TrainConfig) -> Path:
     """The first unused `root/<data>-<recipe>-<number>`."""
-    stem = f"{Path(config.data.split(':')[-1]).stem}-{config.recipe.replace(':', '-')}"
+    stem = to_plain_name(f"{Path(config.data.split(':')[-1]).stem}-{config.recipe.replace(':', '-')}")
     number = 1
     while (root / f"{stem}-{number}").exists():
         number += 1
     return root / f"{stem}-{number}"
 
 
-def read_json(file: Path) -> dict | None:
-    """What a file of a run holds, None where there is no such file."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict) if file.exists() else None
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+def create_run(
+    path: Path | None, config: TrainConfig, data: DataRecord, environment: dict, given: Given | None = None
+) -> Run:
+    """Make a run folder at a path, or at the next free one under `runs/`, however many processes do so at once."""
+    while path is None:
+        try:
+            return Run.create(next_run_path(Path("runs"), config), config, data, environment, given)
+        except NameTaken:
+            continue  # another process was faster
+    return Run.create(path, config, data, environment, given)
 
 
-def _records(file: Path) -> list[dict]:
-    """The lines of a file; one that a crash tore is passed over."""
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with explain_disk_errors(path), try_file_lock(path / ".lock") as mine:
+        if not mine:
+            raise InputError(f"{path} is being trained by another process; wait for it or stop it")
+        yield
+
+
+def _records(content: bytes | None) -> list[dict]:
+    """The lines of a file, decoded; a line torn by a crash is skipped."""
     records = []
-    for line in file.read_bytes().splitlines() if file.exists() else []:
+    for line in (content or b"").splitlines():
         with suppress(msgspec.DecodeError):
             records.append(msgspec.json.decode(line))
     return records
@@ -247,7 +311,7 @@ def _card(config: TrainConfig) -> str:
         f"# {config.recipe} on {config.data}\n\n"
         f"A longspan run: {config.hidden_size} {config.activation} units, {config.output} output, "
         f"seed {config.seed}.\n\n"
-        "    longspan resume .       # go on exactly where it stopped\n"
+        "    longspan resume .       # continue exactly where it stopped\n"
         "    longspan evaluate .     # score the best weights\n"
         "    longspan sample .       # hear or read what it learned\n"
         "    longspan inspect .      # how far gradients travel back through time\n\n"

@@ -1,4 +1,4 @@
-"""What a validation score decides: keep the weights as best, halve the learning rate, go back, or stop."""
+"""Decisions after each validation: keep the weights as best, halve the learning rate, restore the best, or stop."""
 
 import math
 
@@ -7,14 +7,15 @@ import msgspec
 from longspan.config import TrainConfig
 
 HALVING_GAIN, FINAL_GAIN = 0.003, 0.0003
-"""rnnlm: the relative gain in validation log-likelihood under which halving begins, and under which training ends."""
+"""rnnlm: relative gains in validation log-likelihood below which halving begins, and below which training ends."""
 
 SMALLEST_SCALE = 1 / 1024
-"""plateau: what is left of the rate when training ends. Averaged weights go on gaining next to nothing for long."""
+"""plateau: fraction of the initial rate at which training ends; averaged weights would keep improving very slightly for
+a long time."""
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """All that is remembered between validations."""
+    """The state kept between validations."""
 
     best: float | None = None
     best_epoch: int = 0
@@ -26,7 +27,7 @@ class Schedule(msgspec.Struct, frozen=True):
     scale: float = 1.0
     """Factor on the learning rate."""
     halving: bool = False
-    """rnnlm: the rate is now halved every epoch."""
+    """rnnlm: whether the rate is now halved after every epoch."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -68,10 +69,10 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
 
 
 def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
-    """Once an epoch gains too little the rate halves after every epoch, until one gains next to nothing.
+    """Once an epoch gains too little, halve the rate after every epoch until one gains next to nothing.
 
-    Mikolov's program ends with the first halved epoch that gains under 0.3 %; those after it gain little each but,
-    with dropout, some percent of perplexity together.
+    Mikolov's program ends at the first epoch with a halved rate that gains less than 0.3 %. The epochs after it gain
+    little each but, with dropout, a few percent of perplexity together.
     """
     gain = math.inf if before.last is None else (score - before.last) / abs(before.last)
     halving = before.halving or gain < HALVING_GAIN

@@ -1,32 +1,139 @@
-"""Hessian-free training on blocks of chunks: the same doors as the first-order driver, one update a block.
+"""Hessian-free training on blocks of chunks: the interface of the first-order driver, with one update per block.
 
-The optimizer itself is `optim.hessian_free`, which knows no model; how a block becomes its batch is in
-`sequence_batch`. Here a sequence model is split into the network and the convex loss it wants. The objective that never
-rises is that of the block, entered with the states of the weights before the update.
+The optimizer itself is `optim.hessian_free`, which knows nothing of models. Here a block becomes its batch, and a
+sequence model is split into the network and the convex loss that it needs. The objective that never rises is that of
+the block, whose initial states are computed with the weights before the update.
 """
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from longspan.config import TrainConfig
-from longspan.data.sequences import Chunks
+from longspan.data.dataset import Chunks
+from longspan.data.sequences import song_order
 from longspan.errors import InputError
 from longspan.models.outputs import ExactOutput
 from longspan.models.sequence import SequenceModel
-from longspan.optim.gauss_newton import WithStructure
-from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeState
-from longspan.optim.hessian_free_settings import HessianFreeSettings
+from longspan.optim.curvature import WithStructure
+from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState
 from longspan.optim.interface import Info
-from longspan.training.dropout import kept, louder
-from longspan.training.objective import Carry, Context, Objective
-from longspan.training.sequence_batch import AXES, Block, Sequences, draw, enter
+from longspan.training.objective import Carry, Context, Objective, dropout_mask
+
+
+class Sequences(NamedTuple):
+    """A batch of sequences side by side.
+
+    Attributes:
+        first: the initial state of each sequence.
+        steps: the length of each, up to its last step that counts; zero for filler.
+        scale: factor from a mean over sequences to the objective.
+        inner_scale: factor from a mean over all positions to one over those inside sequences.
+        constants: the parts of the model that are not trained.
+        kept: with dropout, the mask of the hidden units that the output sees; fixed during an update, whose objective
+            must not change.
+    """
+
+    inputs: Shaped[Array, "time lane ..."]
+    targets: Shaped[Array, "time lane ..."]
+    resets: Bool[Array, "time lane"]
+    mask: Bool[Array, "time lane"]
+    first: PyTree
+    steps: Int[Array, " lane"]
+    scale: Float[Array, ""]
+    inner_scale: Float[Array, ""]
+    constants: SequenceModel
+    kept: Bool[Array, "time lane hidden"] | None = None
+
+
+AXES: Any = Sequences(1, 1, 1, 1, first=0, steps=0, scale=None, inner_scale=None, constants=None, kept=1)  # pyright: ignore
+
+
+@partial(jax.jit, static_argnums=0)
+def enter(
+    objective: Objective,
+    params: SequenceModel,
+    carry: Carry,
+    chunks: Chunks,
+    count: int | Int[Array, ""],
+    context: Context,
+) -> tuple[Carry, PyTree, Float[Array, " chunk"]]:
+    """Run through a block: the carry after its first `count` chunks, and the state before and summed loss of each."""
+
+    def step(carry, now):
+        index, chunk = now
+        _, (after, total) = objective(params, carry, chunk, context)
+        inside = index < count
+        kept = jax.tree.map(lambda new, old: jnp.where(inside, new, old), after, carry)
+        return kept, (carry.state, jnp.where(inside, total, 0))
+
+    carry, (entered, observed) = jax.lax.scan(step, carry, (jnp.arange(len(chunks.lengths)), chunks))
+    return carry, entered, observed
+
+
+class Block:
+    """The chunks of an update as sequences: lane b of chunk n is number n * lanes + b."""
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        entered: PyTree,
+        constants: SequenceModel,
+        mean: bool,
+        kept: Bool[np.ndarray, "time lane hidden"] | None = None,
+    ):
+        inputs, targets, resets, mask, lengths = chunks
+        self.chunks = Chunks(*map(_side_by_side, (inputs, targets, resets, mask)), lengths=lengths)
+        self.first = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), entered)
+        self.constants = constants
+        self.mean = mean
+        self.kept = kept
+        mask = self.chunks.mask
+        self.steps = np.where(mask.any(axis=0), len(mask) - np.argmax(mask[::-1], axis=0), 0).astype(np.int32)
+
+    def sequences(self, numbers: Int[np.ndarray, " part"], multiple: int) -> Sequences:
+        """The sequences with these numbers, padded to a multiple so that all slices have the same shape.
+
+        Short ones come first, so that a slice of them takes few steps.
+        """
+        numbers = numbers[np.argsort(self.steps[numbers], kind="stable")]
+        fillers = -len(numbers) % multiple
+        numbers = np.concatenate([np.repeat(numbers[:1], fillers), numbers])
+        inputs, targets, resets, mask = (leaf[:, numbers] for leaf in self.chunks[:-1])
+        mask[:, :fillers] = False
+        steps = np.where(np.arange(len(numbers)) < fillers, 0, self.steps[numbers])
+        counted = mask.sum() if self.mean else np.count_nonzero(steps)
+        batch = Sequences(
+            inputs,
+            targets,
+            resets,
+            mask,
+            first=jax.tree.map(lambda leaf: leaf[numbers], self.first),
+            steps=jnp.asarray(steps, jnp.int32),
+            scale=jnp.float32(len(numbers) / counted),
+            inner_scale=jnp.float32(mask.size / steps.sum()),
+            constants=self.constants,
+            kept=None if self.kept is None else jnp.asarray(self.kept[:, numbers]),
+        )
+        return jax.device_put(batch)  # once, not for every product
+
+
+def draw(steps: Int[np.ndarray, " lane"], count: int, seed: int, update: int) -> Int[np.ndarray, " part"]:
+    """Draw at most `count` sequences, determined by seed and update; filler only if nothing else is left."""
+    order = song_order(len(steps), seed, update)
+    return order[np.argsort(steps[order] == 0, kind="stable")][:count]
+
+
+def _side_by_side(leaf: np.ndarray) -> np.ndarray:
+    """(chunk, time, lane, ...) to (time, sequence, ...)."""
+    leaf = np.moveaxis(np.asarray(leaf), 0, 1)
+    return leaf.reshape(len(leaf), -1, *leaf.shape[3:])
 
 
 class SecondOrder:
@@ -37,13 +144,16 @@ class SecondOrder:
     absolute value has no curvature.
 
     Args:
-        objective: of a chunk, as first-order methods descend it; walks through the block to find the entry states.
+        objective: the objective of a chunk, as in first-order methods; used to find the states before each chunk.
         settings: constants of the method.
-        curvature_sequences: how many sequences, drawn anew for every update, give the curvature.
-        mean: whether the objective is a mean over steps, not a sum.
-        seed: decides, with the number of the update, which sequences those are.
-        should_stop: asked during an update, which it ends by `Interrupted`; nothing has changed then.
+        curvature_sequences: number of sequences, redrawn for every update, that give the curvature.
+        mean: whether the objective is a mean over steps rather than a sum.
+        seed: determines, with the number of the update, which sequences are drawn.
+        should_stop: called during an update; if it returns True, the update ends with `Interrupted` and changes
+            nothing.
     """
+
+    update_is_a_block = True
 
     def __init__(
         self,
@@ -56,7 +166,7 @@ class SecondOrder:
         should_stop: Callable[[], bool] = lambda: False,
     ):
         self.objective = objective
-        self.method = _compiled_method(settings, objective.l1, objective.dropout)
+        self.method = _compiled_method(settings, objective)
         self.curvature_sequences = curvature_sequences
         self.slice_size = settings.slice_size or 1
         self.mean = mean
@@ -65,7 +175,7 @@ class SecondOrder:
 
     @staticmethod
     def of(config: TrainConfig, objective: Objective, should_stop: Callable[[], bool]) -> "SecondOrder":
-        """The optimizer a config describes."""
+        """The optimizer that a config describes."""
         settings = HessianFreeSettings(
             initial_damping=config.initial_damping,
             minimal_damping=config.minimal_damping,
@@ -87,17 +197,17 @@ class SecondOrder:
         if not isinstance(params.output, ExactOutput):
             raise InputError(
                 f"hf needs an output whose likelihood is exact, not an estimate: got {type(params.output).__name__}; "
-                "choose another --output, or sgd"
+                "choose another output, or sgd"
             )
         return self.method.init(params)
 
     def rescaled(self, state: HessianFreeState, scale: float) -> HessianFreeState:
-        """The same state: there is no learning rate, the damping finds the size of a step."""
+        """The state unchanged: there is no learning rate, the damping determines the size of a step."""
         del scale
         return state
 
     def restarted(self, state: HessianFreeState) -> HessianFreeState:
-        """The state without a solution to start conjugate gradient from."""
+        """The state without a solution to start conjugate gradients from."""
         return state._replace(direction=jax.tree.map(jnp.zeros_like, state.direction))
 
     def advance(
@@ -128,44 +238,41 @@ class SecondOrder:
         return params, state, carry, Info(observed, figures(info), 1)
 
     def _kept(self, params, shape, context, state) -> np.ndarray | None:
-        """The dropout of an update, decided by seed and update."""
+        """The dropout mask of an update, determined by seed and update."""
         if self.objective.dropout == 0:
             return None
         cell = eqx.combine(params, context.constants).cell
         units = cell.output(cell.initial_state()).size
         chunks, steps, lanes = shape
         key = jax.random.fold_in(context.key, state.step)
-        return np.asarray(kept(key, self.objective.dropout, (steps, chunks * lanes, units)))
+        return np.asarray(dropout_mask(key, self.objective.dropout, (steps, chunks * lanes, units)))
 
 
-def network(dropout: float, params: SequenceModel, batch: Sequences) -> WithStructure:
+def network(objective: Objective, params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
     model = eqx.combine(params, batch.constants)
     length = jnp.max(batch.steps)
     hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
-    seen = hidden if batch.kept is None else louder(hidden, batch.kept, dropout)
-    logits = _exact(model).logits(seen, batch.targets, length)
+    logits = _exact(model).logits(objective.seen(hidden, batch.kept), batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
 
-def loss(l1: float, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequences) -> Float[Array, ""]:
+def loss(objective: Objective, outputs: tuple[PyTree, Float[Array, "..."]], batch: Sequences) -> Float[Array, ""]:
     """The objective of a batch, as a mean over its sequences."""
     logits, hidden = outputs
-    losses = _exact(batch.constants).loss_of(logits, batch.targets)
-    if l1 > 0:
-        losses = losses + l1 * jnp.sum(jnp.abs(hidden), axis=-1)
+    losses = objective.penalized(_exact(batch.constants).loss_of(logits, batch.targets), hidden)
     return batch.scale * jnp.sum(jnp.where(batch.mask, losses, 0)) / batch.mask.shape[1]
 
 
 def _exact(model: SequenceModel) -> ExactOutput:
-    """The output of a model that `init` has let pass."""
+    """The output of a model that `init` has accepted."""
     assert isinstance(model.output, ExactOutput)
     return model.output
 
 
 def figures(info: HessianFreeInfo) -> dict[str, Any]:
-    """An update in numbers; a ratio that is none, where the quadratic promised nothing, counts as zero."""
+    """Figures of an update; an undefined ratio, where the quadratic model predicts no change, counts as zero."""
     return {
         "objective": np.array([info.objective_before]),
         "objective_after": np.array([info.objective_after]),
@@ -179,6 +286,6 @@ def figures(info: HessianFreeInfo) -> dict[str, Any]:
 
 
 @cache
-def _compiled_method(settings: HessianFreeSettings, l1: float, dropout: float) -> HessianFree:
+def _compiled_method(settings: HessianFreeSettings, objective: Objective) -> HessianFree:
     """One object for equal settings, so that a second run in a process does not compile again."""
-    return HessianFree(partial(network, dropout), partial(loss, l1), settings, AXES)
+    return HessianFree(partial(network, objective), partial(loss, objective), settings, AXES)

@@ -1,4 +1,4 @@
-"""All that decides what a run does next: arrays, and the numbers beside them. A checkpoint is exactly this."""
+"""The complete state of training, arrays and numbers; a checkpoint stores exactly this."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from jaxtyping import PyTree
 
-from longspan.data.sequences import Chunks
+from longspan.data.dataset import Chunks
 from longspan.models.parameters import from_named, to_named
 from longspan.models.sequence import SequenceModel
 from longspan.optim.interface import Info
@@ -16,19 +16,19 @@ from longspan.training.schedule import Schedule
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The numbers beside the arrays of a checkpoint."""
+    """The numbers in a checkpoint, besides its arrays."""
 
     threshold: float | None
-    """Gradient norm that is clipped to, None for no clipping; what `auto` came out as."""
+    """Gradient norm to clip to, also if it was chosen by `auto`; None for no clipping."""
     epoch: int = 0
     position: int = 0
-    """Chunks done in this epoch."""
+    """Chunks finished in this epoch."""
     step: int = 0
     """Updates made since the run began."""
     updates: int = 0
     """Updates made in this epoch."""
     figure_sums: dict[str, float] = {}
-    """What the optimizer reported of each update of this epoch, summed."""
+    """The figures that the optimizer reports, summed over the updates of this epoch."""
     loss_sum: float = 0.0
     steps_sum: int = 0
     schedule: Schedule = Schedule()
@@ -50,17 +50,17 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def train_log_likelihood(self) -> float:
-        """Mean over the steps of this epoch, each at the weights of its time."""
+        """Mean over the steps of this epoch, each with the weights at that time."""
         return -self.loss_sum / self.steps_sum
 
     def figures(self) -> dict[str, float]:
-        """What the optimizer reported, as means over the updates of this epoch, in the digits single precision has."""
+        """The optimizer's figures, averaged over the updates of this epoch and rounded to single precision."""
         return {name: float(f"{value / self.updates:.7g}") for name, value in self.figure_sums.items()}
 
 
 @dataclass
 class TrainingState:
-    """All that decides what happens next."""
+    """Everything that determines the next update."""
 
     params: SequenceModel
     optimizer: PyTree
@@ -72,11 +72,11 @@ class TrainingState:
 
     @property
     def judged(self) -> SequenceModel:
-        """The weights that are validated and may become the best."""
+        """The weights to validate, which may become the best."""
         return self.params if self.mean is None else self.mean
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array by name, for a checkpoint."""
+        """All arrays by name, for a checkpoint."""
         return to_named(self._tree())
 
     def with_arrays(self, arrays: dict[str, np.ndarray]) -> "TrainingState":
@@ -89,5 +89,5 @@ class TrainingState:
 
 
 def total(values) -> float:
-    """Sum in double precision, so that it does not depend on how a block was cut."""
+    """Sum in double precision, so that it does not depend on how the chunks are grouped into blocks."""
     return float(np.asarray(values, np.float64).sum())

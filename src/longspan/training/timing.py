@@ -1,31 +1,35 @@
-"""How long a run took, from the lines each of its processes wrote: they count seconds from their own start."""
+"""How long a run took, from the timing records of its processes (each counts from its own start), and time limits."""
 
 import itertools
+import math
 import statistics
+import time
+from collections.abc import Callable
 from typing import Literal
 
+from longspan.errors import InputError
 from longspan.training.runs import Run
 
 Clock = Literal["seconds", "processor_seconds"]
 
 
 def seconds_trained(run: Run, clock: Clock = "seconds") -> float:
-    """Seconds of training that ended in a validated epoch, over all processes that worked on the run.
+    """Seconds of training up to validated epochs, over all processes that worked on the run.
 
-    The processor's clock stands still while a busy machine has no time for the run.
+    The processor clock does not advance while a busy machine runs other processes.
     """
     return sum(_durations(run, clock).values())
 
 
 def typical_epoch_seconds(run: Run, clock: Clock = "processor_seconds") -> float | None:
-    """Median seconds of an epoch with its validation; None before the second, for the first one compiles."""
+    """Median seconds per epoch with its validation; None before the second epoch, because the first one compiles."""
     durations = _durations(run, clock)
     later = [seconds for epoch, seconds in durations.items() if epoch > 1]
     return statistics.median(later) if later else None
 
 
 def _durations(run: Run, clock: Clock) -> dict[int, float]:
-    """Seconds each epoch took; for one that was run several times, the last time."""
+    """Seconds that each epoch took; for an epoch that was run several times, those of the last time."""
     durations: dict[int, float] = {}
     lines = [{"epoch": 0, "seconds": 0.0, "processor_seconds": 0.0}, *run.timings()]
     for before, now in itertools.pairwise(lines):
@@ -33,3 +37,21 @@ def _durations(run: Run, clock: Clock) -> dict[int, float]:
         spent, spent_before = now.get(clock, now["seconds"]), before.get(clock, before["seconds"])
         durations[now["epoch"]] = spent - (spent_before if same_process else 0.0)
     return durations
+
+
+def check_checkpoint_seconds(seconds: float) -> None:
+    """Refuse an invalid time between checkpoints."""
+    if not 0 <= seconds < math.inf:
+        raise InputError(
+            f"checkpoint_seconds must be at least 0 and finite: got {seconds:g}", fields=["checkpoint_seconds"]
+        )
+
+
+def time_limit(seconds: float | None) -> Callable[[], bool]:
+    """A function that tells whether `seconds` have passed since this call; always False without a limit."""
+    if seconds is None:
+        return lambda: False
+    if not 0 < seconds < math.inf:
+        raise InputError(f"max_seconds must be above 0 and finite: got {seconds:g}", fields=["max_seconds"])
+    deadline = time.monotonic() + seconds
+    return lambda: time.monotonic() > deadline

@@ -1,0 +1,129 @@
+"""Statistics of a paired study: expected best of n slots, paired differences, basins, and their errors.
+
+Every number is a function of the slots' scores alone. Errors come from a bootstrap that resamples slot numbers, jointly
+over the arms of a data set, because two arms of one slot share all draws except those specific to a letter.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from longspan.arms.protocol import Definition
+from longspan.arms.records import SlotResult
+from longspan.errors import InputError
+
+BASIN_NATS = 0.05
+"""A slot whose score is this close to the best of its arm lies in the basin of good learning rates."""
+
+
+class ArmScores(NamedTuple):
+    """Scores of the slots of one arm, in the order of the slots; a failed slot has the floor as its score."""
+
+    valid: Float[np.ndarray, " slot"]
+    train: Float[np.ndarray, " slot"]
+    rate: Float[np.ndarray, " slot"]
+    """Effective learning rates; nan for methods without one."""
+    failed: Float[np.ndarray, " slot"]
+    """One for a slot that diverged or ended below the floor, else zero."""
+
+    def first(self, slots: int) -> "ArmScores":
+        """The scores of the first slots only."""
+        return ArmScores(*(values[:slots] for values in self))
+
+
+def arm_scores(definition: Definition, results: Sequence[SlotResult]) -> dict[str, ArmScores]:
+    """The scores of every arm of a data set, up to the first slot that has no result yet."""
+    by_arm: dict[str, dict[int, SlotResult]] = {arm: {} for arm in definition.arms}
+    for result in results:
+        if result.arm in by_arm and result.slot >= 0:
+            by_arm[result.arm][result.slot] = result
+    scores = {}
+    for arm, found in by_arm.items():
+        complete = [found[slot] for slot in range(_unbroken(found))]
+        if complete:
+            scores[arm] = _scores_of(complete, definition.floor)
+    return scores
+
+
+def best_of_weights(slots: int, n: int) -> Float[np.ndarray, " slot"]:
+    """Probability that each slot, ranked from worst to best, is the best of `n` drawn without replacement.
+
+    Example:
+        >>> best_of_weights(4, 2).tolist()
+        [0.0, 0.16666666666666666, 0.3333333333333333, 0.5]
+    """
+    if not 1 <= n <= slots:
+        raise InputError(f"the best of n slots needs n from 1 to the number of slots: got n {n} of {slots} slots")
+    ranks = range(1, slots + 1)
+    return np.array([math.comb(rank - 1, n - 1) / math.comb(slots, n) for rank in ranks])
+
+
+def expected_best(valid: Float[np.ndarray, "... slot"], n: int) -> Float[np.ndarray, "..."] | np.float64:
+    """Unbiased estimate of the best validation score of `n` slots."""
+    return np.sort(valid, axis=-1) @ best_of_weights(valid.shape[-1], n)
+
+
+def expected_chosen(
+    valid: Float[np.ndarray, "... slot"], other: Float[np.ndarray, "... slot"], n: int
+) -> Float[np.ndarray, "..."] | np.float64:
+    """Unbiased estimate of another score of the slot with the best validation score among `n`."""
+    order = np.argsort(valid, axis=-1, kind="stable")
+    return np.take_along_axis(other, order, axis=-1) @ best_of_weights(valid.shape[-1], n)
+
+
+def resampled_slots(slots: int, repetitions: int, seed: int) -> Int[np.ndarray, "repetition slot"]:
+    """Slot numbers drawn with replacement, as often as there are slots."""
+    return np.random.default_rng(seed).integers(slots, size=(repetitions, slots))
+
+
+def basin_decades(scores: ArmScores) -> float:
+    """Decades of learning rate spanned by the slots within `BASIN_NATS` of the best."""
+    near = scores.rate[(scores.valid >= scores.valid.max() - BASIN_NATS) & (scores.failed == 0)]
+    return float(np.log10(near.max() / near.min())) if len(near) else 0.0
+
+
+def probability_of_improvement(better: Float[np.ndarray, " slot"], worse: Float[np.ndarray, " slot"]) -> float:
+    """Fraction of paired slots in which the first arm is better, counting ties as one half."""
+    return float(np.mean((better > worse) + 0.5 * (better == worse)))
+
+
+def interval(samples: Float[np.ndarray, " repetition"], coverage: float = 0.95) -> tuple[float, float]:
+    """The central `coverage` interval of bootstrap samples."""
+    tail = 50 * (1 - coverage)
+    low, high = np.percentile(samples, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def two_sided_p(samples: Float[np.ndarray, " repetition"]) -> float:
+    """Two-sided bootstrap p-value of no difference, with the usual add-one correction; at most 1."""
+    count = len(samples)
+    on_one_side = min(np.sum(samples <= 0), np.sum(samples >= 0))
+    return min(1.0, 2 * (float(on_one_side) + 1) / (count + 1))
+
+
+def holm(p_values: Mapping[str, float], level: float) -> dict[str, bool]:
+    """Which hypotheses Holm's step-down procedure rejects at a family-wise error level."""
+    rejected, going = {}, True
+    for number, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: (item[1], item[0]))):
+        going = going and p <= level / (len(p_values) - number)
+        rejected[name] = going
+    return rejected
+
+
+def _unbroken(found: Mapping[int, SlotResult]) -> int:
+    return next(slot for slot in range(len(found) + 1) if slot not in found)
+
+
+def _scores_of(results: Sequence[SlotResult], floor: float) -> ArmScores:
+    failed = np.array([result.valid is None or result.valid < floor for result in results])
+    valid = np.array([floor if result.valid is None else result.valid for result in results])
+    train = np.array([floor if result.train is None else result.train for result in results])
+    rates = np.array([_effective_rate(result.settings) for result in results])
+    return ArmScores(np.where(failed, floor, valid), np.where(failed, floor, train), rates, failed.astype(float))
+
+
+def _effective_rate(settings: dict) -> float:
+    return settings.get("learning_rate", math.nan) / (1 - settings.get("momentum", 0.0))

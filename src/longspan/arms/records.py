@@ -1,0 +1,124 @@
+"""Results of a paired study as lines, one per slot of an arm: the same bytes wherever and in whatever order it was run.
+
+Values that are not reproducible, such as seconds, are in a second file. Files of any number of shards merge to the same
+bytes as one run over all slots.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from longspan.errors import InputError
+from longspan.files import read_limited, write_atomic
+from longspan.limits import RESULTS_BYTES
+
+RESULTS, TIMINGS, DEFINITION = ".jsonl", ".timing.jsonl", ".definition.json"
+
+
+class SlotResult(msgspec.Struct, frozen=True):
+    """How one slot of one arm ended."""
+
+    data: str
+    slot: int
+    arm: str
+    status: Literal["done", "diverged"]
+    valid: float | None
+    """Best validation log-likelihood in nats; None if the slot diverged."""
+    train: float | None
+    """Log-likelihood of the training split with those weights."""
+    best_epoch: int | None
+    epochs: int
+    updates: int
+    reason: str
+    settings: dict
+    """The settings that were drawn."""
+    definition: str
+    version: str
+    instruction_set: str
+
+    @property
+    def key(self) -> tuple:
+        return self.data, self.slot, self.arm
+
+
+class SlotTiming(msgspec.Struct, frozen=True):
+    """The time that one slot of one arm took."""
+
+    data: str
+    slot: int
+    arm: str
+    definition: str
+    processor_seconds: float
+    processor: str
+
+    @property
+    def key(self) -> tuple:
+        return self.data, self.slot, self.arm
+
+
+Line = TypeVar("Line", SlotResult, SlotTiming)
+
+
+def read_lines(file: Path, kind: type[Line]) -> list[Line]:
+    """Read the lines of a file; a last line torn by a crash is skipped."""
+    lines = read_limited(file, RESULTS_BYTES).splitlines(keepends=True)
+    found = []
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line.endswith(b"\n"):
+            break
+        try:
+            found.append(msgspec.json.decode(line, type=kind))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(
+                f"line {number} of {file} is not the result of a slot ({error}): restore the file"
+            ) from error
+    return found
+
+
+def encode_line(line: SlotResult | SlotTiming) -> bytes:
+    """A line as it is stored."""
+    return msgspec.json.encode(line, order="deterministic") + b"\n"
+
+
+def merge(results: Iterable[SlotResult], *, allow_mixed: bool = False) -> list[SlotResult]:
+    """Merge results into one sorted list without repetitions, independent of their order.
+
+    Results of different definitions, versions or instruction sets are refused unless `allow_mixed`; contradictory
+    results of one slot are always refused.
+    """
+    merged: dict[tuple, SlotResult] = {}
+    for result in sorted(results, key=lambda each: (*each.key, encode_line(each))):
+        known = merged.setdefault(result.key, result)
+        if known != result:
+            raise InputError(f"slot {result.slot} of {result.arm} on {result.data} has two results: remove one of them")
+    for what in ("definition", "version", "instruction_set"):
+        _check_one(merged.values(), what, allow_mixed)
+    return [merged[key] for key in sorted(merged)]
+
+
+def merge_timings(timings: Iterable[SlotTiming]) -> list[SlotTiming]:
+    """Keep one timing per slot: the shortest, because of several runs of a slot it was disturbed least."""
+    merged: dict[tuple, SlotTiming] = {}
+    for timing in sorted(timings, key=lambda each: (*each.key, each.processor_seconds, each.processor)):
+        merged.setdefault(timing.key, timing)
+    return [merged[key] for key in sorted(merged)]
+
+
+def write_lines(file: Path, lines: Iterable[SlotResult] | Iterable[SlotTiming]) -> None:
+    """Write a whole file of lines."""
+    write_atomic(file, b"".join(map(encode_line, lines)))
+
+
+def _check_one(results: Iterable[SlotResult], what: str, allow_mixed: bool) -> None:
+    by_data: dict[str, set] = {}
+    for result in results:
+        by_data.setdefault(result.data, set()).add(getattr(result, what))
+    for data, found in by_data.items():
+        if len(found) > 1 and not allow_mixed:
+            raise InputError(
+                f"results on {data} are of more than one {what.replace('_', ' ')} ({', '.join(sorted(found))}) and not "
+                "comparable: merge those of one, or allow the mixture with allow_mixed",
+                fields=["allow_mixed"],
+            )

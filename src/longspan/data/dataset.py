@@ -1,0 +1,286 @@
+"""The interface of data sets, and the record of a data set that a run keeps.
+
+A data set cuts its splits into `Chunks` and says what is predicted; everything else has a default that may be
+overridden. Your own data set needs two members: `record` and `chunks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from longspan.config import Predicted
+from longspan.data.names import SPLITS
+from longspan.errors import InputError
+
+TargetKind = Literal["frames", "words", "characters", "classes", "numbers"]
+"""The kind of target, by which recipes choose their settings."""
+
+_PREDICTED: Mapping[str, Predicted] = {
+    "music": "keys",
+    "text": "symbols",
+    "keys": "keys",
+    "classes": "symbols",
+    "numbers": "numbers",
+}
+
+
+class Chunks(NamedTuple):
+    """Chunks of `time` steps in parallel lanes; the first axis is the chunk.
+
+    Attributes:
+        inputs: the input at each step: (chunk, time, lane, input) uint8 for keys or float32 for numbers, or (chunk,
+            time, lane) int32 for symbols.
+        targets: what is to be predicted at that step, in the same forms.
+        resets: (chunk, time, lane) bool, whether the state is reset *before* this step.
+        mask: (chunk, time, lane) bool, whether the step counts; the others are padding or have no target.
+        lengths: (chunk,) int32, the number of steps up to the last that counts in any lane.
+
+    A data set returns NumPy arrays; inside a compiled step the same tuple holds JAX arrays, and a single chunk has no
+    first axis.
+    """
+
+    inputs: Any
+    targets: Any
+    resets: Any
+    mask: Any
+    lengths: Any
+
+
+class DataRecord(msgspec.Struct, frozen=True):
+    """What a run records about its data: enough to rebuild and use the model without them."""
+
+    kind: Literal["music", "text", "keys", "classes", "numbers"]
+    """Models of music and text predict their next input, so they can be sampled; the others answer questions."""
+    fingerprint: str
+    size: int
+    """Number of keys per frame, symbols in the vocabulary, possible answers, or predicted numbers."""
+    input_size: int | None = None
+    """Number of input symbols or numbers, if they differ from what is predicted."""
+    vocabulary: list[str] | None = None
+    unit: str | None = None
+    frames_per_beat: int | None = None
+    octave_shift: int = 0
+    end_token: int | None = None
+
+    @property
+    def predicted(self) -> Predicted:
+        """What an output must predict."""
+        return _PREDICTED[self.kind]
+
+    @property
+    def hopeless(self) -> float | None:
+        """A log-likelihood so far below that of coin tosses that training has diverged; numbers have no such limit."""
+        coin_tosses = {"keys": self.size * math.log(2), "symbols": math.log(max(2, self.size))}
+        return -100 * coin_tosses[self.predicted] if self.predicted in coin_tosses else None
+
+    def kind_to_sample(self) -> Literal["music", "text"]:
+        """The kind of data, refused unless the model predicts its next input and can thus be sampled."""
+        if self.kind == "music" or self.kind == "text":
+            return self.kind
+        raise InputError(f"these data ask for {self.kind}, so a model of them cannot be sampled: use music or text")
+
+
+@dataclass(frozen=True)
+class Baselines(ABC):
+    """Scores reached without looking at the past, as references for every result."""
+
+    @abstractmethod
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        """The label of each baseline and its scores, keyed by the fields of `Scores`."""
+
+
+@dataclass(frozen=True)
+class RateBaselines(Baselines):
+    """Prediction by the training frequency of each key or symbol, or by the mean for numbers."""
+
+    log_likelihood: float
+    squared_error: float | None = None
+
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        squares = {} if self.squared_error is None else {"squared_error": self.squared_error}
+        return [("without looking at the past", {"log_likelihood": self.log_likelihood, **squares})]
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """Sizes of a split."""
+
+    steps: int
+    asked_steps: int
+
+
+class Dataset(ABC):
+    """Sequences in three splits: `train`, `valid` and `test`.
+
+    A subclass has a `name`, a `record` and `chunks`; everything else has a default derived from those.
+    """
+
+    name: str
+    origin: str = ""
+    """A phrase that says where the data come from."""
+    remarks: tuple[str, ...] = ()
+    """Notes on what was left out or changed, one line each."""
+
+    @property
+    @abstractmethod
+    def record(self) -> DataRecord:
+        """What a run records about the data."""
+
+    @abstractmethod
+    def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
+        """A split in its original order, as chunks of at most `chunk_length` steps in `lanes` parallel streams."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content, independent of where it came from."""
+        return self.record.fingerprint
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """The kind of target, by which recipes choose their settings."""
+        kinds: dict[Predicted, TargetKind] = {"keys": "frames", "symbols": "classes", "numbers": "numbers"}
+        return kinds[self.record.predicted]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Applicable scores besides the log-likelihood, as fields of `Scores`."""
+        figures: dict[Predicted, tuple[str, ...]] = {
+            "keys": ("accuracy", "accuracy_union"),
+            "symbols": ("step_error_rate",),
+            "numbers": ("squared_error",),
+        }
+        return figures[self.record.predicted]
+
+    @property
+    def solved_below(self) -> dict[str, float]:
+        """Validation scores below which training ends because the data are solved."""
+        return {}
+
+    @property
+    def implied_settings(self) -> dict[str, Any]:
+        """Settings of a run that the data determine."""
+        return {}
+
+    def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
+        """The training split in the order of an epoch, determined by seed and epoch; by default the original order."""
+        del number, seed
+        return self.chunks("train", chunk_length, lanes)
+
+    def evaluation_lanes(self, split: str) -> int:
+        """Number of parallel streams a split may be cut into without changing its score."""
+        del split
+        return 1
+
+    def counted_steps(self, chunk_length: int) -> int:
+        """Number of steps per lane of a full chunk at which something is predicted."""
+        return chunk_length
+
+    def excerpt(self, split: str, steps: int) -> Chunks:
+        """One long sequence of a split, at most `steps` of it, as a single chunk without a chunk axis."""
+        return Chunks(*(leaf[0] for leaf in self.chunks(split, steps, 1)))
+
+    def base_rates(self) -> np.ndarray:
+        """Frequency of each key or symbol in the training split; for numbers, their mean."""
+        targets = self._asked("train")
+        if self.record.predicted == "symbols":
+            return shares(targets, self.record.size)
+        return targets.mean(axis=0)
+
+    def baselines(self, split: str) -> Baselines:
+        """Trivial baselines, fitted to the training split and measured on `split`."""
+        rates, targets = self.base_rates(), self._asked(split)
+        if self.record.predicted == "symbols":
+            return RateBaselines(float(np.mean(np.log(np.maximum(rates, SMALLEST_RATE))[targets])))
+        if self.record.predicted == "keys":
+            rates = np.clip(rates, SMALLEST_RATE, 1 - SMALLEST_RATE)
+            present = targets.mean(axis=0)
+            return RateBaselines(float(present @ np.log(rates) + (1 - present) @ np.log1p(-rates)))
+        squares = np.square(targets - rates).sum(axis=1)
+        likelihood = -0.5 * float(np.mean(squares + targets.shape[1] * math.log(2 * math.pi)))
+        return RateBaselines(likelihood, float(squares.mean()))
+
+    def split_figures(self, split: str) -> Any:
+        """Sizes of a split, as a dataclass."""
+        mask = self.chunks(split, PLAIN_CHUNK, 1).mask
+        return SplitFigures(int(mask.size), int(mask.sum()))
+
+    def details(self) -> dict[str, Any]:
+        """Further fields of the summary: any of `frames_per_beat`, `unit`, `vocabulary_size`, `span`."""
+        return {}
+
+    def steps_of_epoch(self) -> int:
+        """Number of counted steps in one pass over the training split."""
+        return int(self.chunks("train", PLAIN_CHUNK, 1).mask.sum())
+
+    def _asked(self, split: str) -> np.ndarray:
+        chunks = self.chunks(split, PLAIN_CHUNK, 1)
+        return np.asarray(chunks.targets)[np.asarray(chunks.mask)]
+
+
+SMALLEST_RATE = 1e-7
+"""Rate assumed for a key or symbol that never occurs in training."""
+PLAIN_CHUNK = 1000
+"""Chunk length where it does not matter."""
+
+
+def shares(numbers: np.ndarray, size: int) -> np.ndarray:
+    """Relative frequency of each of `size` symbols."""
+    counts = np.bincount(numbers, minlength=size)
+    return counts / counts.sum()
+
+
+def fingerprint_of(*arrays: np.ndarray) -> str:
+    """A fingerprint of data made of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def check_splits(splits: Mapping[str, Any], name: str) -> None:
+    """Refuse data without the three splits."""
+    missing = [split for split in SPLITS if split not in splits]
+    unknown = sorted(set(splits) - set(SPLITS))
+    if missing or unknown:
+        raise InputError(f"{name} has splits {', '.join(map(str, splits)) or 'none'}: expected {', '.join(SPLITS)}")
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What `longspan data info` shows; the fields that do not apply are None."""
+
+    name: str
+    kind: str
+    origin: str
+    fingerprint: str
+    splits: dict[str, Any]
+    """A dataclass of sizes for each split."""
+    baselines: Baselines
+    frames_per_beat: int | None = None
+    unit: str | None = None
+    vocabulary_size: int | None = None
+    span: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def summarize(data: Dataset) -> DataSummary:
+    """Summarize a data set, with its trivial baselines on the test split."""
+    return DataSummary(
+        data.name,
+        data.record.kind,
+        data.origin,
+        data.fingerprint,
+        {split: data.split_figures(split) for split in SPLITS},
+        data.baselines("test"),
+        remarks=data.remarks,
+        **data.details(),
+    )

@@ -1,0 +1,180 @@
+"""Fast recurrent layers for your own JAX or Equinox code, without our models, trainer or data.
+
+On a CPU the walk through time runs in native kernels wherever arrays are float32, inside your own `jit`, `grad`, `jvp`,
+`vmap` and `scan`; elsewhere the same numbers come from XLA. Every layer has one form:
+
+    hidden, state = layer(inputs, state=None, resets=None)
+
+`inputs` are vectors (`[time, lane, input]` of floats), counts (the same of uint8 or bool, nearly all zero) or symbols
+(`[time, lane]` of any other integer dtype); `hidden` is `[time, lane, hidden]` and `state` is what the next chunk of
+the same sequences starts from. Lanes are sequences side by side; for a single one leave their axis out everywhere.
+
+    >>> import equinox as eqx, jax, longspan
+    >>> layer = longspan.layers.LeakyRNN(5, 8, key=jax.random.key(0))
+    >>> hidden, state = eqx.filter_jit(layer)(jax.numpy.ones((20, 3, 5)))
+    >>> hidden.shape, state.shape
+    ((20, 3, 8), (3, 8))
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+
+from longspan.errors import InputError
+from longspan.ops import rows
+from longspan.ops.recurrence import Activation, leaky_scan
+
+__all__ = ["LeakyRNN", "leaky_rnn", "project"]
+
+
+class LeakyRNN(eqx.Module):
+    r"""A recurrent layer whose units integrate their input with a leak.
+
+    .. math:: h_t = \alpha h_{t-1} + (1 - \alpha) f(h_{t-1} U + x_t W + b)
+
+    With `leak` zero it is the simple recurrent network, which other libraries call Elman's.
+
+    Attributes:
+        input_weights: W.
+        recurrent: U.
+        bias: b.
+        leak: alpha of every unit; a constant, whose gradient is zero.
+        activation: f.
+
+    Example:
+        >>> layer = LeakyRNN(5, 8, activation="rectifier", leak=0.1, key=jax.random.key(0))
+        >>> loss = lambda layer, inputs: jnp.mean(layer(inputs)[0] ** 2)
+        >>> jax.grad(loss)(layer, jnp.ones((20, 5))).recurrent.shape
+        (8, 8)
+    """
+
+    input_weights: Float[Array, "input hidden"]
+    recurrent: Float[Array, "hidden hidden"]
+    bias: Float[Array, " hidden"]
+    leak: Float[Array, " hidden"]
+    activation: Activation = eqx.field(static=True)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        activation: Activation = "tanh",
+        leak: float | Float[Array, " hidden"] = 0.0,
+        dtype: jnp.dtype | type = jnp.float32,
+        key: PRNGKeyArray,
+    ):
+        """Draws the weights: an orthogonal recurrent matrix, input weights of variance 1 / input_size, no bias.
+
+        Args:
+            input_size: numbers that come in at a step, or symbols of a vocabulary.
+            hidden_size: units.
+            activation: "tanh", "sigmoid" or "rectifier".
+            leak: the share of its old state that a unit keeps, for all units or for each.
+            dtype: of all weights; native kernels need float32.
+            key: randomness of the weights.
+        """
+        key_input, key_recurrent = jax.random.split(key)
+        self.input_weights = jax.random.normal(key_input, (input_size, hidden_size), dtype) / input_size**0.5
+        self.recurrent = jax.random.orthogonal(key_recurrent, hidden_size).astype(dtype)
+        self.bias = jnp.zeros(hidden_size, dtype)
+        self.leak = jnp.broadcast_to(jnp.asarray(leak, dtype), (hidden_size,))
+        self.activation = activation
+
+    def __call__(
+        self,
+        inputs: Shaped[Array | np.ndarray, "time ..."],
+        state: Float[Array | np.ndarray, "... hidden"] | None = None,
+        resets: Bool[Array | np.ndarray, "time ..."] | None = None,
+    ) -> tuple[Float[Array, "time ... hidden"], Float[Array, "... hidden"]]:
+        """The hidden states of all steps, and the last one.
+
+        Args:
+            inputs: vectors, counts or symbols of every step.
+            state: where the sequences stand; zero by default.
+            resets: steps before which a lane forgets its state; none by default.
+        """
+        drive = project(inputs, self.input_weights, self.bias)
+        return leaky_rnn(drive, self.recurrent, self.leak, state, resets, activation=self.activation)
+
+
+def leaky_rnn(
+    drive: Float[Array, "time ... hidden"],
+    recurrent: Float[Array, "hidden hidden"],
+    leak: float | Float[Array, " hidden"] = 0.0,
+    state: Float[Array | np.ndarray, "... hidden"] | None = None,
+    resets: Bool[Array | np.ndarray, "time ..."] | None = None,
+    *,
+    activation: Activation = "tanh",
+) -> tuple[Float[Array, "time ... hidden"], Float[Array, "... hidden"]]:
+    r"""The leaky recurrence as a function: :math:`h_t = \alpha h_{t-1} + (1 - \alpha) f(h_{t-1} U + u_t)`.
+
+    Derivatives flow into the drive, the recurrent matrix and the state. The leak is a constant.
+
+    Args:
+        drive: u_t, the inputs already multiplied by their weights, such as `project` gives them.
+        recurrent: U, applied from the right.
+        leak: alpha, for all units or for each.
+        state: where the sequences stand; zero by default.
+        resets: steps before which a lane forgets its state; none by default.
+        activation: f: "tanh", "sigmoid" or "rectifier".
+
+    Returns:
+        The hidden states of all steps, and the last one.
+
+    Example:
+        >>> hidden, state = leaky_rnn(jnp.ones((20, 8)), 0.5 * jnp.eye(8))
+        >>> hidden.shape, state.shape
+        ((20, 8), (8,))
+    """
+    if drive.ndim not in (2, 3):
+        raise InputError(f"leaky_rnn: expected drive[time, lane, hidden] or drive[time, hidden], got {drive.shape}.")
+    if drive.ndim == 2:
+        one = _leaky_rnn(
+            drive[:, None],
+            recurrent,
+            leak,
+            None if state is None else state[None],
+            None if resets is None else resets[:, None],
+            activation,
+        )
+        return one[0][:, 0], one[1][0]
+    return _leaky_rnn(drive, recurrent, leak, state, resets, activation)
+
+
+def project(
+    inputs: Shaped[Array | np.ndarray, "time ..."], weights: Float[Array, "input hidden"], bias: Float[Array, " hidden"]
+) -> Float[Array, "time ... hidden"]:
+    """What inputs of any kind add to the pre-activations of a layer: x_t W + b, by the operation that suits them.
+
+    Args:
+        inputs: vectors, counts (uint8 or bool) or symbols (any other integer dtype; one out of range means the nearest)
+            of every step, with or without an axis of lanes.
+        weights: W, one row for each input.
+        bias: b.
+
+    Example:
+        >>> project(jnp.array([2, 0, 1]), jnp.arange(6.0).reshape(3, 2), jnp.zeros(2)).tolist()
+        [[4.0, 5.0], [0.0, 1.0], [2.0, 3.0]]
+    """
+    inputs = jnp.asarray(inputs)
+    axes = 1 if jnp.issubdtype(inputs.dtype, jnp.integer) and inputs.dtype != jnp.uint8 else 2
+    if inputs.ndim not in (axes, axes + 1):
+        feature = ", input" * (axes - 1)
+        raise InputError(
+            f"project: expected {inputs.dtype}[time, lane{feature}] or [time{feature}], got {inputs.shape}."
+        )
+    lanes = inputs.ndim > axes
+    drive = rows.project(inputs if lanes else inputs[:, None], weights, bias, jnp.asarray(len(inputs)))
+    return drive if lanes else drive[:, 0]
+
+
+def _leaky_rnn(drive, recurrent, leak, state, resets, activation):
+    time, lanes, hidden = drive.shape
+    state = jnp.zeros((lanes, hidden), drive.dtype) if state is None else jnp.asarray(state)
+    resets = jnp.zeros((time, lanes), bool) if resets is None else resets
+    leak = jnp.full(hidden, leak, drive.dtype) if jnp.ndim(leak) == 0 else leak
+    states = leaky_scan(activation, drive, state, recurrent, jax.lax.stop_gradient(leak), resets, jnp.asarray(time))
+    return states, states[-1] if time else state

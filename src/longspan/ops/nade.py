@@ -1,0 +1,162 @@
+"""Conditional logits of NADE (section 3.3 of the paper) for frames with few keys on.
+
+Key i of a frame x has the logit l_i = b_i + sigmoid(c + sum_{j<i} x_j W_j) . V_i, where the biases b and c
+depend on the step and the weights W and V do not. The hidden vector changes only after a key that is on, so a
+frame with m keys on needs m + 1 distinct ones instead of one per key, and both paths compute exactly those. The
+Bernoulli loss of the logits is the likelihood.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Integer, Shaped, UInt8
+
+from longspan.ops import backend
+from longspan.ops.contracts import operation
+from longspan.ops.matmul import shorten
+from longspan.ops.transposable import linear_map
+
+Frames: TypeAlias = Float[Array, "time lane key"]
+Biases: TypeAlias = Float[Array, "time lane hidden"]
+Weights: TypeAlias = Float[Array, "key hidden"]
+Readout: TypeAlias = Float[Array, "hidden key"]
+Targets: TypeAlias = UInt8[Array, "time lane key"]
+Length: TypeAlias = Integer[Array, ""]
+
+BLOCK = 128
+"""Rows of the twin's matrix products: enough to be fast, few enough that the last block wastes little."""
+
+
+@operation
+def logits(
+    visible_bias: Frames, hidden_bias: Biases, weights: Weights, readout: Readout, targets: Targets, length: Length
+) -> Frames:
+    """Logit of every key given the keys before it, for every step t < length.
+
+    Args:
+        visible_bias: b_t.
+        hidden_bias: c_t.
+        weights: W, a row for each key.
+        readout: V, a column for each key.
+        targets: x_t, the keys that are on.
+        length: steps that count; the others have logits of zero.
+    """
+    return _logits(visible_bias, hidden_bias, weights, readout, targets, length)
+
+
+@jax.custom_jvp
+def _logits(visible_bias, *others):
+    return backend.run("nade_logits", _logits_twin, [visible_bias], visible_bias, *others)
+
+
+@_logits.defjvp
+def _differentiate(primals, tangents):
+    return _logits(*primals), _push(*primals[1:], *tangents[:4])
+
+
+def _tangent(*arrays):
+    return backend.run("nade_tangent", _tangent_twin, [arrays[5]], *arrays)
+
+
+def _adjoint(hidden_bias, weights, readout, targets, length, cotangent):
+    fixed = (hidden_bias, weights, readout)
+    pulled = backend.run("nade_adjoint", _adjoint_twin, fixed, *fixed, targets, length, cotangent)
+    return shorten(cotangent, length), *pulled
+
+
+_push = linear_map(_tangent, _adjoint, operands=4)
+
+# The XLA twin: all distinct hidden vectors of a chunk, one row each, are gone through in blocks of fixed size and as
+# many blocks as it takes. The cost follows the notes, and a frame with every key on is merely more rows.
+
+
+class Rows(NamedTuple):
+    """A block of hidden vectors: whose they are, which keys feed them and which keys read them."""
+
+    frame: Int[Array, " row"]
+    """Number of the frame; past the last one where the block is not full."""
+    feeds: Float[Array, "row key"]
+    reads: Bool[Array, "row key"]
+
+
+def _logits_twin(visible_bias, hidden_bias, weights, readout, targets, length):
+    bias = _frames(hidden_bias)
+
+    def add_block(total, rows: Rows):
+        hidden = _hidden(rows, bias, weights)
+        return _add_rows(total, rows, jnp.where(rows.reads, hidden @ readout, 0))
+
+    total = jnp.zeros((len(bias), len(weights)), bias.dtype)
+    from_hidden = _over_blocks(add_block, total, targets, length, bias.dtype).reshape(targets.shape)
+    return shorten(visible_bias, length) + from_hidden
+
+
+def _tangent_twin(hidden_bias, weights, readout, targets, length, visible_change, *changes):
+    bias = _frames(hidden_bias)
+    bias_change, weights_change, readout_change = changes
+    bias_change = _frames(bias_change)
+
+    def add_block(total, rows: Rows):
+        hidden = _hidden(rows, bias, weights)
+        change = bias_change[rows.frame] + rows.feeds @ weights_change
+        row_change = (hidden * (1 - hidden) * change) @ readout + hidden @ readout_change
+        return _add_rows(total, rows, jnp.where(rows.reads, row_change, 0))
+
+    total = jnp.zeros((len(bias), len(weights)), bias.dtype)
+    pushed = _over_blocks(add_block, total, targets, length, bias.dtype).reshape(targets.shape)
+    return shorten(visible_change, length) + pushed
+
+
+def _adjoint_twin(hidden_bias, weights, readout, targets, length, cotangent):
+    bias, cotangent = _frames(hidden_bias), _frames(shorten(cotangent, length))
+
+    def add_block(totals, rows: Rows):
+        bias_total, weights_total, readout_total = totals
+        hidden = _hidden(rows, bias, weights)
+        pulled = jnp.where(rows.reads, cotangent[rows.frame], 0)
+        change = hidden * (1 - hidden) * (pulled @ readout.T)
+        return (
+            _add_rows(bias_total, rows, change),
+            weights_total + rows.feeds.T @ change,
+            readout_total + hidden.T @ pulled,
+        )
+
+    totals = (jnp.zeros_like(bias), jnp.zeros_like(weights), jnp.zeros_like(readout))
+    bias_total, *others = _over_blocks(add_block, totals, targets, length, bias.dtype)
+    return bias_total.reshape(hidden_bias.shape), *others
+
+
+def _over_blocks(add_block: Callable, total, targets, length, dtype):
+    """Fold `add_block` over the rows of all frames before `length`."""
+    inside = jnp.repeat(jnp.arange(targets.shape[0]) < length, targets.shape[1])
+    frames = (_frames(targets) != 0).astype(jnp.int32)
+    upto = jnp.cumsum(frames, axis=1)
+    notes_below = upto - frames
+    counts = jnp.where(inside, upto[:, -1] + 1, 0)
+    ends = jnp.cumsum(counts)
+    starts = ends - counts
+
+    def add(block, total):
+        row = block * BLOCK + jnp.arange(BLOCK)
+        frame = jnp.searchsorted(ends, row, side="right")
+        notes_before = (row - starts[frame])[:, None]
+        used = (frame < len(frames))[:, None]
+        below = notes_below[frame]
+        feeds = (used & (below < notes_before) & (frames[frame] > 0)).astype(dtype)
+        return add_block(total, Rows(frame, feeds, used & (below == notes_before)))
+
+    return jax.lax.fori_loop(0, (jnp.sum(counts) + BLOCK - 1) // BLOCK, add, total)
+
+
+def _hidden(rows: Rows, bias, weights):
+    return jax.nn.sigmoid(bias[rows.frame] + rows.feeds @ weights)
+
+
+def _add_rows(total, rows: Rows, values):
+    return total.at[rows.frame].add(values, mode="drop", indices_are_sorted=True)
+
+
+def _frames(array: Shaped[Array, "time lane key"]) -> Shaped[Array, "frame key"]:
+    return array.reshape(-1, *array.shape[2:])

@@ -1,0 +1,214 @@
+// Matrix products around one micro-kernel. A tile of kTileRows x (up to three vectors) of sums stays in registers
+// while it walks the depth of a packed panel of the right-hand matrix; everything else here packs panels and
+// chooses blocks so that a panel lives in the first-level cache and its left-hand rows in the second.
+#pragma once
+
+#include <algorithm>
+
+#include "scratch.h"
+#include "simd.h"
+
+namespace longspan {
+
+constexpr int kTileRows = kWidth == 16 ? 8 : 4;
+constexpr int kTileVectors = 3;
+constexpr long kDepthBlock = 256, kRowBlock = 96, kColumnBlock = 264;
+
+// Element (i, j) is data[i * row + j * column]; a transposed matrix is the same data with the strides exchanged.
+struct View {
+  const float* data;
+  long row, column;
+
+  View from(long i, long j) const { return {data + i * row + j * column, row, column}; }
+};
+
+// What a product is added to: nothing, one row for all (a bias, row = 0), or a whole matrix (row = its stride).
+struct Addend {
+  const float* data = nullptr;
+  long row = 0;
+
+  Addend from(long i, long j) const { return {data ? data + i * row + j : nullptr, row}; }
+};
+
+// Left-hand rows as the micro-kernel reads them: row i of the tile that starts at row t is data + t * tile + i * row.
+struct Left {
+  const float* data;
+  long tile, row, column;
+};
+
+inline Left in_place(View a) { return {a.data, a.row, a.row, a.column}; }
+
+// A left-hand matrix that is stored transposed has the rows of a tile laid side by side, tile after tile.
+inline Left pack_left(View a, long rows, long depth, float* room) {
+  float* target = room;
+  for (long i = 0; i < rows; i += kTileRows) {
+    const long count = std::min<long>(kTileRows, rows - i);
+    for (long k = 0; k < depth; ++k, target += kTileRows) {
+      const float* source = a.data + i * a.row + k * a.column;
+      if (count == kTileRows && a.row == 1) {
+        std::memcpy(target, source, kTileRows * sizeof(float));
+      } else {
+        for (long r = 0; r < count; ++r) target[r] = source[r * a.row];
+      }
+    }
+  }
+  return {room, depth, 1, kTileRows};
+}
+
+// The micro-kernel: sums[r] += left(k, r) * right(k) for all k, left being a number and right whole vectors.
+template <int rows, int vectors, class LeftAt, class RightAt>
+inline __attribute__((always_inline)) void accumulate(long depth, LeftAt left, RightAt right,
+                                                      Vector (&sums)[rows][vectors]) {
+  for (long k = 0; k < depth; ++k) {
+    const float* source = right(k);
+    Vector values[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) values[v] = load(source + v * kWidth);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+      const Vector scale = broadcast(left(k, r));
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sums[r][v] += scale * values[v];
+    }
+  }
+}
+
+// c = a * panel + base for `rows` x (`vectors` vectors, of whose columns the first `columns` exist).
+template <int rows, int vectors>
+inline __attribute__((always_inline)) void tile(long depth, Left a, const float* panel, Addend base, float* c,
+                                                long c_row, long columns) {
+  Vector sums[rows][vectors] = {};
+  const float* left[rows];
+  for (int r = 0; r < rows; ++r) left[r] = a.data + r * a.row;
+  accumulate(
+      depth, [&](long k, int r) { return left[r][k * a.column]; }, [&](long k) { return panel + k * vectors * kWidth; },
+      sums);
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 3
+    for (int v = 0; v < vectors; ++v) {
+      const long rest = columns - v * kWidth;
+      float* target = c + r * c_row + v * kWidth;
+      const float* addend = base.data + r * base.row + v * kWidth;
+      if (rest >= kWidth) {
+        store(target, base.data ? sums[r][v] + load(addend) : sums[r][v]);
+      } else {
+        store_first(target, base.data ? sums[r][v] + load_first(addend, rest) : sums[r][v], rest);
+      }
+    }
+  }
+}
+
+// All rows against one panel: whole tiles, then one tile of what is left.
+template <int vectors, int rest = kTileRows - 1>
+void multiply_panel(long rows, long depth, Left a, const float* panel, Addend base, float* c, long c_row,
+                    long columns) {
+  if constexpr (rest == kTileRows - 1) {
+    for (; rows >= kTileRows; rows -= kTileRows) {
+      tile<kTileRows, vectors>(depth, a, panel, base, c, c_row, columns);
+      a.data += kTileRows * a.tile;
+      base = base.from(kTileRows, 0);
+      c += kTileRows * c_row;
+    }
+  }
+  if (rows == rest) return tile<rest, vectors>(depth, a, panel, base, c, c_row, columns);
+  if constexpr (rest > 1) multiply_panel<vectors, rest - 1>(rows, depth, a, panel, base, c, c_row, columns);
+}
+
+// A right-hand matrix cut into panels of three vectors of columns (the last ones of two, because a single vector
+// leaves too few sums to hide the latency of an addition), each panel contiguous and padded with zeros.
+class PackedMatrix {
+ public:
+  PackedMatrix(Scratch& scratch, View b, long depth, long columns)
+      : depth_(depth), columns_(columns), vectors_(round_up(columns, kWidth) / kWidth),
+        data_(scratch.take(depth * vectors_ * kWidth)) {
+    for (long p = 0; p < panels(); ++p) {
+      if (b.column == 1) {
+        pack_rows(b, p);
+      } else {
+        pack_columns(b, p);
+      }
+    }
+  }
+
+  // c = a * this + base, for `rows` rows of a.
+  void multiply(long rows, Left a, Addend base, float* c, long c_row) const {
+    for (long p = 0; p < panels(); ++p) {
+      const long first = start(p) * kWidth, vectors = start(p + 1) - start(p);
+      const auto multiply = vectors == 3 ? multiply_panel<3> : vectors == 2 ? multiply_panel<2> : multiply_panel<1>;
+      multiply(rows, depth_, a, data_ + first * depth_, base.from(0, first), c + first, c_row, columns_ - first);
+    }
+  }
+
+ private:
+  long panels() const { return (vectors_ + kTileVectors - 1) / kTileVectors; }
+  long start(long p) const {
+    const bool last = p == panels() - 1 && vectors_ > 1;
+    return std::min(p * kTileVectors, last ? vectors_ - 2 : vectors_);
+  }
+
+  void pack_rows(View b, long p) {
+    const long first = start(p) * kWidth, width = start(p + 1) * kWidth - first;
+    const long columns = std::min(width, columns_ - first);
+    float* target = data_ + first * depth_;
+    const float* source = b.data + first;
+    for (long k = 0; k < depth_; ++k, target += width, source += b.row) {
+      for_each_vector(columns, [&](long j, auto load, auto) { store(target + j, load(source + j)); });
+    }
+  }
+
+  void pack_columns(View b, long p) {
+    const long width = (start(p + 1) - start(p)) * kWidth;
+    for (long j = start(p) * kWidth; j < start(p + 1) * kWidth; j += kWidth) {
+      float* target = data_ + start(p) * kWidth * depth_ + (j - start(p) * kWidth);
+      const long columns = std::min<long>(kWidth, columns_ - j);
+      for (long k = 0; k < depth_; k += kWidth) {
+        const long steps = std::min<long>(kWidth, depth_ - k);
+        const float* source = b.data + j * b.column + k;
+        Vector square[kWidth];
+#pragma GCC unroll 16
+        for (long i = 0; i < kWidth; ++i, source += b.column) {
+          square[i] = i >= columns ? Vector{} : steps == kWidth ? load(source) : load_first(source, steps);
+        }
+        transpose(square);
+#pragma GCC unroll 16
+        for (long i = 0; i < kWidth; ++i) {
+          if (i < steps) store(target + (k + i) * width, square[i]);
+        }
+      }
+    }
+  }
+
+  long depth_, columns_, vectors_;
+  float* data_;
+};
+
+// c = a * b + base, a being rows x depth and b depth x columns; one stride of each is 1.
+inline void multiply(long rows, long columns, long depth, View a, View b, Addend base, float* c, long c_row) {
+  if (depth == 0) {
+    for (long i = 0; i < rows; ++i) {
+      for (long j = 0; j < columns; ++j) c[i * c_row + j] = base.data ? base.data[i * base.row + j] : 0.0f;
+    }
+  }
+  if (rows == 0 || columns == 0) return;
+  const long blocks = (columns + kColumnBlock - 1) / kColumnBlock;
+  const long block_width = round_up((columns + blocks - 1) / blocks, kTileVectors * kWidth);
+  for (long j = 0; j < columns; j += block_width) {
+    const long width = std::min(block_width, columns - j);
+    for (long k = 0; k < depth; k += kDepthBlock) {
+      Scratch scratch;
+      const long steps = std::min(kDepthBlock, depth - k);
+      const PackedMatrix right(scratch, b.from(k, j), steps, width);
+      const Addend sum = k == 0 ? base.from(0, j) : Addend{c + j, c_row};
+      float* room = a.column == 1 ? nullptr : scratch.take(round_up(kRowBlock, kTileRows) * steps);
+      for (long i = 0; i < rows; i += kRowBlock) {
+        const long count = std::min(kRowBlock, rows - i);
+        const View block = a.from(i, k);
+        const Left left = room ? pack_left(block, count, steps, room) : in_place(block);
+        right.multiply(count, left, sum.from(i, 0), c + i * c_row + j, c_row);
+      }
+    }
+  }
+}
+
+}  // namespace longspan

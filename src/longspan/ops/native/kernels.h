@@ -1,0 +1,132 @@
+// The kernels as plain functions over row-major float32 arrays, time first. bindings.cc makes XLA operations of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace longspan {
+
+enum class Activation { tanh, sigmoid, rectifier };
+
+// What the three walks through time share. Steps from `length` on are not computed; their outputs are zero.
+struct Recurrence {
+  long time, lanes, units, length;
+  const float* recurrent;  // [units, units]
+  const float* leak;       // [units]
+  const bool* resets;      // [time, lanes]: the state before this step is dropped
+};
+
+// hidden_t = a h + (1 - a) f(h U + drive_t) with h the kept previous state, and gain_t = (1 - a) f'(h U + drive_t).
+void recurrence_forward(const Recurrence&, Activation, const float* drive, const float* first, float* hidden,
+                        float* gain);
+void recurrence_tangent(const Recurrence&, const float* gain, const float* drive_tangent, float* hidden_tangent);
+// What the recurrent weights multiply: previous_t = k_t hidden_{t-1}. Its product with a matrix, and the transpose,
+// the sum of the outer products of previous_t and cotangent_t.
+void recurrence_product(const Recurrence&, const float* first, const float* hidden, const float* weights, float* y);
+void recurrence_outer(const Recurrence&, const float* first, const float* hidden, const float* cotangent,
+                      float* weights);
+
+// A penalty on the size of the states: the sum over steps and lanes of weight times |hidden|, summed over units.
+struct Penalty {
+  const float *hidden = nullptr, *weight = nullptr;  // [time, lanes, units], [time, lanes]; none without hidden
+};
+
+void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
+                        const Penalty& = {});
+
+// Rows of all steps and lanes one after the other; only the first `rows` of them are in use.
+struct Affine {
+  long rows, all_rows, inputs, outputs;
+};
+
+void affine(const Affine&, const float* x, const float* weights, const float* bias_or_null, float* y);
+void affine_input_cotangent(const Affine&, const float* weights, const float* y, float* x);
+void affine_weight_cotangent(const Affine&, const float* x, const float* y, float* weights, float* bias_or_null);
+void outer(const Affine&, const float* x, const float* y, float* weights, bool add);  // weights (+)= x^T y
+void sum_of_rows(long rows, long columns, const float* y, float* sum);
+
+using Rows = Affine;
+
+// y = bias + the rows of `weights` that the input selects, Input being a uint8_t count per row or an int32_t index.
+template <class Input>
+void sum_rows(const Rows&, const Input* inputs, const float* weights, const float* bias, float* y);
+template <class Input>
+void add_to_rows(const Rows&, const Input* inputs, const float* y, float* weights, float* bias);
+
+struct Loss {
+  long rows, outputs;
+  const float* weight;  // of each row
+};
+
+// `gradient_or_null` is the gradient of the weighted loss with respect to the logits.
+void bernoulli_loss(const Loss&, const float* logits, const uint8_t* targets, float* loss, float* gradient_or_null);
+void softmax_loss(const Loss&, const float* logits, const int32_t* targets, float* loss, float* gradient_or_null);
+
+// Frames of all steps and lanes one after the other; only the first `rows` of them are in use.
+struct Nade {
+  long rows, all_rows, keys, hidden;
+  long row() const;  // hidden, padded to whole vectors
+};
+struct NadeParameters {
+  const float *visible_bias, *hidden_bias;  // [all_rows, keys], [all_rows, hidden]
+  const float *weights, *readout;           // [keys, hidden], [hidden, keys]
+};
+struct NadeCotangents {  // the visible bias has that of the logits
+  float *hidden_bias, *weights, *readout;
+};
+
+void nade_logits(const Nade&, const NadeParameters&, const uint8_t* targets, float* logits);
+void nade_tangent(const Nade&, const NadeParameters&, const uint8_t* targets, const NadeParameters& tangents,
+                  float* logits);
+void nade_adjoint(const Nade&, const NadeParameters&, const uint8_t* targets, const float* cotangent,
+                  const NadeCotangents&);
+
+// Steps, each normalised over the rows [start, stop) of one matrix; ranges that overlap must be equal.
+struct Ranges {
+  long steps, rows, units;
+  const float *hidden, *weights, *bias;  // [steps, units], [rows, units], [rows]
+  const int32_t *target, *start, *stop;  // [steps]
+};
+
+// Memory for what one kernel finds and a later one needs again; it may be too small, or none.
+struct Room {
+  float* data = nullptr;
+  long size = 0;
+};
+
+// log_prob of the target; its gradient with respect to each step's hidden vector; and, where `scale_or_null` gives
+// weights of the steps, the squared norm of the gradient of their weighted sum with respect to weights and bias.
+void range_log_prob(const Ranges&, float* log_prob);
+double range_gradient(const Ranges&, const float* scale_or_null, float* log_prob, float* hidden_gradient, Room = {});
+// Adds that gradient to `weights` and `bias`, which may be those of the ranges; `kept` is the room range_gradient had.
+void range_add_gradient(const Ranges&, const float* scale, Room kept, float* weights, float* bias);
+void range_tangent(const Ranges&, const float* weights_tangent, const float* bias_tangent, float* log_prob);
+
+// A gradient of a matrix of which few rows were read: row index[s] has the part rows[s].
+struct SelectedRows {
+  long count, rows, columns;
+  const int32_t* index;
+  const float* parts;  // [count, columns]
+};
+
+double selected_squares(const SelectedRows&);  // of the norm, parts of one row added up first
+void add_selected(const SelectedRows&, float scale, float* matrix);
+
+struct Leaf {
+  long size;
+  const float *parameter, *velocity_or_null, *gradient;
+  float *new_parameter, *new_velocity_or_null;  // may be the old ones
+};
+struct NesterovStep {
+  float learning_rate, threshold;
+  float other_squares;                             // what gradients applied elsewhere add to the square of the norm
+  float momentum_previous = 0, momentum_next = 0;  // for leaves that have a velocity
+};
+struct Clipping {
+  float norm;  // before clipping
+  bool clipped;
+};
+
+Clipping clip_nesterov(const std::vector<Leaf>&, const NesterovStep&);
+
+}  // namespace longspan

@@ -1,0 +1,342 @@
+// NADE conditionals of frames with few keys down. The hidden vector changes only after a key that is on, so a frame
+// with m keys on has at most m + 1 distinct ones, each serving a run of neighbouring keys. All distinct vectors of a
+// block of frames form one tall matrix; products with it visit, for a few keys at a time, only the runs that meet
+// them. As frames fill up the work grows to that of the dense form; there is no second path.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "bytes.h"
+#include "gemm.h"
+#include "kernels.h"
+#include "threads.h"
+
+namespace longspan {
+namespace {
+
+constexpr long kFrames = 64;     // a block's hidden vectors stay in the second-level cache
+constexpr long kKeysAtOnce = 4;  // rows of a tile of the readout's gradient
+constexpr long kRunsAtOnce = 8;  // rows of a tile of logits
+constexpr long kKeyBlock = 44;   // rows of the readout that stay in the first-level cache
+
+// One distinct hidden vector: the keys [begin, end) of a frame read it; the key before them made it.
+struct Run {
+  int32_t frame, begin, end;
+};
+
+// The runs of a block of frames, in order.
+struct Runs {
+  std::vector<Run> all;
+  long start[kFrames + 1];  // of each frame
+  long frames;
+
+  Runs(const uint8_t* targets, long frames, long keys) : frames(frames) {
+    for (long f = 0; f < frames; ++f, targets += keys) {
+      start[f] = all.size();
+      int32_t begin = 0;
+      for_each_nonzero(targets, keys - 1, [&](long key, uint8_t) {  // no key reads the vector after the last one
+        all.push_back({static_cast<int32_t>(f), begin, static_cast<int32_t>(key + 1)});
+        begin = static_cast<int32_t>(key + 1);
+      });
+      all.push_back({static_cast<int32_t>(f), begin, static_cast<int32_t>(keys)});
+    }
+    start[frames] = all.size();
+  }
+  long size() const { return all.size(); }
+};
+
+// For each group of `width` keys the runs that meet it, in order; a frame adds at most one a key.
+class Groups {
+ public:
+  Groups(Scratch& scratch, const Runs& runs, long keys, long width)
+      : capacity_(round_up(runs.frames * width, kRunsAtOnce)), count_((keys + width - 1) / width),
+        sizes_(scratch.take<long>(count_)), members_(scratch.take<int32_t>(count_ * capacity_)) {
+    std::fill(sizes_, sizes_ + count_, 0);
+    for (long i = 0; i < runs.size(); ++i) {
+      const Run& run = runs.all[i];
+      for (long g = run.begin / width; g <= (run.end - 1) / width; ++g) members_[g * capacity_ + sizes_[g]++] = i;
+    }
+  }
+  long size(long group) const { return sizes_[group]; }
+  int32_t* operator[](long group) const { return members_ + group * capacity_; }
+
+ private:
+  long capacity_, count_;
+  long* sizes_;
+  int32_t* members_;
+};
+
+// A block of frames with its hidden vectors, one row a run, padded.
+class Block {
+ public:
+  Block(Scratch& scratch, const Nade& n, const uint8_t* targets, long first, long count)
+      : n_(n), scratch_(scratch), runs_(targets + first * n.keys, count, n.keys) {}
+
+  float* take_rows() { return scratch_.take(runs_.size() * n_.row()); }
+
+  // finish(offset, sum) for every run: the frame's bias plus the weights of the keys on before the run.
+  template <class Finish>
+  void preactivations(const float* bias, const float* weights, Finish finish) {
+    for (long f = 0; f < runs_.frames; ++f, bias += n_.hidden) {
+      for_each_vector(n_.hidden, [&](long j, auto load, auto) {
+        Vector sum = load(bias + j);
+        finish(runs_.start[f] * n_.row() + j, sum);
+        for (long i = runs_.start[f] + 1; i < runs_.start[f + 1]; ++i) {
+          sum += load(weights + (runs_.all[i].begin - 1) * n_.hidden + j);
+          finish(i * n_.row() + j, sum);
+        }
+      });
+    }
+  }
+
+  // logits[frame, key] += rows[run of the key] . readout[:, key]; the readout comes in panels of one vector of keys.
+  void add_logits(const float* rows, const float* panels, float* logits) {
+    const Groups groups(scratch_, runs_, n_.keys, kWidth);
+    for (long key = 0, g = 0; key < n_.keys; key += kWidth, ++g) {
+      int32_t* members = groups[g];
+      const long count = groups.size(g), padded = round_up(count, kRunsAtOnce);
+      std::fill(members + count, members + padded, members[0]);
+      for (long i = 0; i < padded; i += kRunsAtOnce) {
+        const float* left[kRunsAtOnce];
+        for (long r = 0; r < kRunsAtOnce; ++r) left[r] = rows + members[i + r] * n_.row();
+        Vector sums[kRunsAtOnce][1] = {};
+        accumulate(
+            n_.hidden, [&](long k, int r) { return left[r][k]; },
+            [&](long k) { return panels + key * n_.hidden + k * kWidth; }, sums);
+#pragma GCC unroll 8
+        for (long r = 0; r < kRunsAtOnce; ++r) {
+          if (i + r < count) add_run(runs_.all[members[i + r]], key, sums[r][0], logits);
+        }
+      }
+    }
+  }
+
+  // errors[run] = sum over its keys of cotangent[key] readout[:, key]; `readout` is transposed, rows padded.
+  void run_errors(const float* cotangents, const float* readout, float* errors) {
+    const Groups groups(scratch_, runs_, n_.keys, kKeyBlock);
+    for (long key = 0, g = 0; key < n_.keys; key += kKeyBlock, ++g) {
+      for (long m = 0; m < groups.size(g); ++m) {
+        const Run& run = runs_.all[groups[g][m]];
+        const long begin = std::max<long>(run.begin, key), count = std::min<long>(run.end, key + kKeyBlock) - begin;
+        const float* left = cotangents + run.frame * n_.keys + begin;
+        float* error = errors + groups[g][m] * n_.row();
+        for_each_panel<10>([&](auto vectors, long j) {
+          Vector sums[1][vectors()] = {};
+          if (run.begin < key) load_tile(error + j, 0, sums);
+          accumulate(
+              count, [&](long k, int) { return left[k]; }, [&](long k) { return readout + (begin + k) * n_.row() + j; },
+              sums);
+          store_tile(error + j, 0, sums);
+        });
+      }
+    }
+  }
+
+  // readout[key] += sum over frames of cotangent[frame, key] rows[run of the key]; transposed, rows padded.
+  void add_readout(const float* cotangents, const float* rows, float* readout) {
+    const Groups groups(scratch_, runs_, n_.keys, kKeysAtOnce);
+    float* left = scratch_.take(kKeysAtOnce * kKeysAtOnce * runs_.frames);
+    for (long key = 0, g = 0; key < n_.keys; key += kKeysAtOnce, ++g) {
+      const int32_t* members = groups[g];
+      for (long m = 0; m < groups.size(g); ++m) {
+        const Run& run = runs_.all[members[m]];
+        const float* cotangent = cotangents + run.frame * n_.keys;
+        for (long k = 0; k < kKeysAtOnce; ++k) {
+          const bool inside = key + k >= run.begin && key + k < run.end;
+          left[m * kKeysAtOnce + k] = inside ? cotangent[key + k] : 0.0f;
+        }
+      }
+      float* target = readout + key * n_.row();
+      for_each_panel<3>([&](auto vectors, long j) {
+        Vector sums[kKeysAtOnce][vectors()];
+        load_tile(target + j, n_.row(), sums);
+        accumulate(
+            groups.size(g), [&](long m, int r) { return left[m * kKeysAtOnce + r]; },
+            [&](long m) { return rows + members[m] * n_.row() + j; }, sums);
+        store_tile(target + j, n_.row(), sums);
+      });
+    }
+  }
+
+  // From errors with respect to hidden vectors to those of the biases and, added up, of the weights: a weight row
+  // feeds every run after its key and the bias feeds all of them, so sums grow from the last run backwards.
+  void finish_errors(const float* rows, const float* errors, float* bias, float* weights) {
+    for (long f = 0; f < runs_.frames; ++f, bias += n_.hidden) {
+      for_each_vector(n_.hidden, [&](long j, auto load, auto store) {
+        Vector sum{};
+        for (long i = runs_.start[f + 1] - 1; i >= runs_.start[f]; --i) {
+          const Vector value = longspan::load(rows + i * n_.row() + j);
+          sum += longspan::load(errors + i * n_.row() + j) * (value - value * value);
+          if (i == runs_.start[f]) break;
+          float* target = weights + (runs_.all[i].begin - 1) * n_.hidden + j;
+          store(target, load(target) + sum);
+        }
+        store(bias + j, sum);
+      });
+    }
+  }
+
+ private:
+  // Adds those lanes of one run's dots that belong to its keys.
+  void add_run(const Run& run, long key, Vector dots, float* logits) {
+    const Integers lane = lanes() + static_cast<int32_t>(key);
+    const Vector value = (lane >= run.begin) & (lane < run.end) ? dots : Vector{};
+    float* target = logits + run.frame * n_.keys + key;
+    if (n_.keys - key >= kWidth) {
+      store(target, load(target) + value);
+    } else {
+      store_first(target, load_first(target, n_.keys - key) + value, n_.keys - key);
+    }
+  }
+
+  template <int count, int vectors>
+  static void load_tile(const float* source, long row, Vector (&sums)[count][vectors]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < count; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sums[r][v] = load(source + r * row + v * kWidth);
+    }
+  }
+  template <int count, int vectors>
+  static void store_tile(float* target, long row, const Vector (&sums)[count][vectors]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < count; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) store(target + r * row + v * kWidth, sums[r][v]);
+    }
+  }
+
+  // Cuts a padded row into panels of `widest` vectors and what is left into one narrower panel.
+  template <int widest, int rest = widest - 1, class Body>
+  void for_each_panel(Body body, long j = 0) {
+    for (; j + widest * kWidth <= n_.row(); j += widest * kWidth) body(std::integral_constant<int, widest>(), j);
+    if (n_.row() - j == rest * kWidth) body(std::integral_constant<int, rest>(), j);
+    if constexpr (rest > 1) {
+      if (n_.row() - j < rest * kWidth) for_each_panel<widest, rest - 1>(body, j);
+    }
+  }
+
+  const Nade& n_;
+  Scratch& scratch_;
+  Runs runs_;
+};
+
+// Panels of one vector of keys, each [hidden, kWidth], padded with zeros.
+float* pack_panels(Scratch& scratch, const Nade& n, const float* readout) {
+  float* panels = scratch.take(round_up(n.keys, kWidth) * n.hidden);
+  for (long k = 0; k < n.hidden; ++k) {
+    for_each_vector(n.keys, [&](long j, auto load, auto) {
+      store(panels + j * n.hidden + k * kWidth, load(readout + k * n.keys + j));
+    });
+  }
+  return panels;
+}
+
+// Whole squares in registers, what is left at the edges number by number.
+void transpose(const float* source, long rows, long columns, long source_row, float* target, long target_row) {
+  for (long i = 0; i < rows; i += kWidth) {
+    for (long j = 0; j < columns; j += kWidth) {
+      const float* from = source + i * source_row + j;
+      float* to = target + j * target_row + i;
+      const long height = std::min<long>(kWidth, rows - i), width = std::min<long>(kWidth, columns - j);
+      if (height == kWidth && width == kWidth) {
+        Vector square[kWidth];
+#pragma GCC unroll 16
+        for (long r = 0; r < kWidth; ++r) square[r] = load(from + r * source_row);
+        longspan::transpose(square);
+#pragma GCC unroll 16
+        for (long r = 0; r < kWidth; ++r) store(to + r * target_row, square[r]);
+      } else {
+        for (long r = 0; r < height; ++r) {
+          for (long c = 0; c < width; ++c) to[c * target_row + r] = from[r * source_row + c];
+        }
+      }
+    }
+  }
+}
+
+void start_logits(const Nade& n, const float* visible_bias, float* logits) {
+  std::memcpy(logits, visible_bias, n.rows * n.keys * sizeof(float));
+  std::memset(logits + n.rows * n.keys, 0, (n.all_rows - n.rows) * n.keys * sizeof(float));
+}
+
+long parts_of(const Nade& n) { return parts_for(n.rows * n.keys * n.hidden); }
+
+// body(part, block, its first frame) for all frames, the parts on as many threads.
+template <class Body>
+void for_each_block(const Nade& n, const uint8_t* targets, Body body) {
+  const long parts = parts_of(n);
+  in_parallel(parts, [&](long part) {
+    const Range frames = part_of(n.rows, parts, part);
+    const long blocks = (frames.size() + kFrames - 1) / kFrames;
+    for (long b = 0; b < blocks; ++b) {
+      Scratch scratch;
+      const Range some = part_of(frames.size(), blocks, b);
+      Block block(scratch, n, targets, frames.begin + some.begin, some.size());
+      body(part, block, frames.begin + some.begin);
+    }
+  });
+}
+
+float* hidden_vectors(Block& block, const Nade& n, const NadeParameters& p, long first) {
+  float* hidden = block.take_rows();
+  block.preactivations(p.hidden_bias + first * n.hidden, p.weights,
+                       [&](long at, Vector sum) { store(hidden + at, logistic(sum)); });
+  return hidden;
+}
+
+}  // namespace
+
+long Nade::row() const { return round_up(hidden, kWidth); }
+
+void nade_logits(const Nade& n, const NadeParameters& p, const uint8_t* targets, float* logits) {
+  Scratch scratch;
+  const float* panels = pack_panels(scratch, n, p.readout);
+  start_logits(n, p.visible_bias, logits);
+  for_each_block(n, targets, [&](long, Block& block, long first) {
+    block.add_logits(hidden_vectors(block, n, p, first), panels, logits + first * n.keys);
+  });
+}
+
+void nade_tangent(const Nade& n, const NadeParameters& p, const uint8_t* targets, const NadeParameters& d,
+                  float* logits) {
+  Scratch scratch;
+  const float *panels = pack_panels(scratch, n, p.readout), *tangent_panels = pack_panels(scratch, n, d.readout);
+  start_logits(n, d.visible_bias, logits);
+  for_each_block(n, targets, [&](long, Block& block, long first) {
+    const float* hidden = hidden_vectors(block, n, p, first);
+    float* tangent = block.take_rows();
+    block.preactivations(d.hidden_bias + first * n.hidden, d.weights, [&](long at, Vector sum) {
+      const Vector value = load(hidden + at);
+      store(tangent + at, sum * (value - value * value));
+    });
+    block.add_logits(hidden, tangent_panels, logits + first * n.keys);
+    block.add_logits(tangent, panels, logits + first * n.keys);
+  });
+}
+
+void nade_adjoint(const Nade& n, const NadeParameters& p, const uint8_t* targets, const float* cotangent,
+                  const NadeCotangents& c) {
+  Scratch scratch;
+  const long size = round_up(n.keys, kKeysAtOnce) * n.row(), parts = parts_of(n);
+  float* readout = scratch.take(size);
+  std::memset(readout, 0, size * sizeof(float));
+  transpose(p.readout, n.hidden, n.keys, n.keys, readout, n.row());
+  // Every part adds up its own cotangents of what all frames share.
+  float *readouts = scratch.take(parts * size), *weights = scratch.take(parts * n.keys * n.hidden);
+  std::memset(readouts, 0, parts * size * sizeof(float));
+  std::memset(weights, 0, parts * n.keys * n.hidden * sizeof(float));
+  for_each_block(n, targets, [&](long part, Block& block, long first) {
+    const float* hidden = hidden_vectors(block, n, p, first);
+    float* errors = block.take_rows();
+    block.run_errors(cotangent + first * n.keys, readout, errors);
+    block.add_readout(cotangent + first * n.keys, hidden, readouts + part * size);
+    block.finish_errors(hidden, errors, c.hidden_bias + first * n.hidden, weights + part * n.keys * n.hidden);
+  });
+  sum_of_rows(parts, n.keys * n.hidden, weights, c.weights);
+  sum_of_rows(parts, size, readouts, readouts);
+  transpose(readouts, n.keys, n.hidden, n.row(), c.readout, n.keys);
+  std::memset(c.hidden_bias + n.rows * n.hidden, 0, (n.all_rows - n.rows) * n.hidden * sizeof(float));
+}
+
+}  // namespace longspan

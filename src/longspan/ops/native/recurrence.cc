@@ -1,0 +1,286 @@
+// The leaky recurrence through time: forward, its tangent, and the tangent's transpose, which walks backwards. Several
+// lanes share panels of U packed once for the whole walk, and threads divide the lanes. One lane reads U in place, and
+// two threads may divide the units, meeting after every step.
+#include <cstring>
+
+#include "duet.h"
+#include "gemm.h"
+#include "gemv.h"
+#include "kernels.h"
+#include "threads.h"
+
+namespace longspan {
+namespace {
+
+constexpr long kLanesAThread = 2;
+
+struct HyperbolicTangent {
+  static Vector value(Vector z) { return hyperbolic_tangent(z); }
+  static Vector slope(Vector, Vector value) { return 1.0f - value * value; }
+};
+struct Logistic {
+  static Vector value(Vector z) { return logistic(z); }
+  static Vector slope(Vector, Vector value) { return value * (1.0f - value); }
+};
+struct Rectifier {
+  static Vector value(Vector z) { return at_least(z, 0.0f); }
+  static Vector slope(Vector z, Vector) { return z > 0.0f ? broadcast(1.0f) : Vector{}; }
+};
+
+// Some neighbouring lanes of a walk. Rows of a step lie `r.units` apart, steps `step` apart.
+struct Lanes {
+  const Recurrence& r;
+  long first, count, step;
+
+  Lanes(const Recurrence& r, long first, long count) : r(r), first(first), count(count), step(r.lanes * r.units) {}
+
+  long at(long t, long lane) const { return t * step + (first + lane) * r.units; }
+  bool reset(long t, long lane) const { return r.resets[t * r.lanes + first + lane]; }
+  long resets(long t) const {
+    long total = 0;
+    for (long b = 0; b < count; ++b) total += reset(t, b);
+    return total;
+  }
+
+  // The states before step t, lanes that are reset replaced by zeros, or nullptr where nothing is left.
+  const float* before(long t, const float* start, const float* states, float* room) const {
+    const float* rows = t ? states + at(t - 1, 0) : start ? start + first * r.units : nullptr;
+    const long dropped = resets(t);
+    if (!rows || dropped == count) return nullptr;
+    if (dropped == 0) return rows;
+    std::memcpy(room, rows, count * r.units * sizeof(float));
+    for (long b = 0; b < count; ++b) {
+      if (reset(t, b)) std::memset(room + b * r.units, 0, r.units * sizeof(float));
+    }
+    return room;
+  }
+};
+
+template <class Body>
+void for_each_group_of_lanes(const Recurrence& r, Body body) {
+  const long groups = std::max(1l, std::min(threads(), r.lanes / kLanesAThread));
+  in_parallel(groups, [&](long g) {
+    const Range lanes = part_of(r.lanes, groups, g);
+    body(Lanes(r, lanes.begin, lanes.size()));
+  });
+}
+
+// Applies body(j, load, store) to the vectors of units [from, to), of which the last may be broken.
+template <class Body>
+void for_units(long from, long to, Body body) {
+  for_each_vector(to - from, [&](long j, auto load, auto store) { body(from + j, load, store); });
+}
+
+// Walks forward. `finish(at, previous or nullptr, sums, from, to)` turns previous U + inputs into the new state.
+template <class Finish>
+void walk_lanes(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
+  Scratch scratch;
+  const long units = l.r.units, row = round_up(units, kWidth);
+  float *sums = scratch.take(l.count * row), *room = scratch.take(l.count * units);
+  const PackedMatrix recurrent(scratch, {l.r.recurrent, units, 1}, units, units);
+  for (long t = 0; t < l.r.length; ++t) {
+    const float* previous = l.before(t, start, states, room);
+    const Addend base{inputs + l.at(t, 0), units};
+    if (previous) {
+      recurrent.multiply(l.count, in_place({previous, units, 1}), base, sums, row);
+    } else {
+      for (long b = 0; b < l.count; ++b) std::memcpy(sums + b * row, base.data + b * units, units * sizeof(float));
+    }
+    for (long b = 0; b < l.count; ++b) {
+      finish(l.at(t, b), previous ? previous + b * units : nullptr, sums + b * row, 0, units);
+    }
+  }
+}
+
+template <class Finish>
+void walk_one(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
+  Scratch scratch;
+  const long units = l.r.units;
+  const PaddedSquare recurrent(scratch, l.r.recurrent, units);
+  float* sums = scratch.take(recurrent.padded);
+  std::memset(sums, 0, recurrent.padded * sizeof(float));
+  walk_in_step(l.r.length, units, [&](long t, long from, long to) {
+    const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
+    std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
+    if (previous) add_product(recurrent, previous, sums, from, round_up(to, kWidth), t % 2);
+    finish(l.at(t, 0), previous, sums, from, to);
+  });
+}
+
+template <class Finish>
+void walk(const Recurrence& r, const float* inputs, const float* start, float* states, Finish finish) {
+  for_each_group_of_lanes(r, [&](const Lanes& lanes) {
+    const auto run = lanes.count == 1 ? walk_one<Finish> : walk_lanes<Finish>;
+    run(lanes, inputs, start, states, finish);
+  });
+  std::memset(states + r.length * r.lanes * r.units, 0, (r.time - r.length) * r.lanes * r.units * sizeof(float));
+}
+
+template <class Function>
+void forward(const Recurrence& r, const float* drive, const float* first, float* hidden, float* gain) {
+  walk(r, drive, first, hidden, [&](long at, const float* previous, const float* sums, long from, long to) {
+    for_units(from, to, [&](long j, auto load, auto store) {
+      const Vector leak = load(r.leak + j), z = longspan::load(sums + j), value = Function::value(z);
+      const Vector kept = previous ? leak * load(previous + j) : Vector{};
+      store(hidden + at + j, kept + (1.0f - leak) * value);
+      store(gain + at + j, (1.0f - leak) * Function::slope(z, value));
+    });
+  });
+  std::memset(gain + r.length * r.lanes * r.units, 0, (r.time - r.length) * r.lanes * r.units * sizeof(float));
+}
+
+// What the walk backwards carries from a step to the one before it, padded rows.
+struct Errors {
+  long row, size;
+  float* hidden;     // with respect to the state
+  float* drives[2];  // the same through the gain: what flows on through U^T. One is written while another thread may
+                     // still read the one of the step after.
+
+  Errors(Scratch& scratch, const Lanes& l) : row(round_up(l.r.units, kWidth)), size(l.count * row) {
+    hidden = scratch.take(3 * size);
+    drives[0] = hidden + size;
+    drives[1] = hidden + 2 * size;
+    std::memset(hidden, 0, 3 * size * sizeof(float));
+  }
+
+  float* drive(long t) { return drives[t % 2]; }
+
+  // Errors of step t in the units [from, to), before what comes through U^T.
+  void receive(const Lanes& l, long t, const float* cotangent, const Penalty& penalty, long from, long to) {
+    const bool last = t == l.r.length - 1;
+    for (long b = 0; b < l.count; ++b) {
+      const float *incoming = cotangent + l.at(t, b), *leak = l.r.leak;
+      float* error = hidden + b * row;
+      const bool alone = last || l.reset(t + 1, b);
+      for_units(from, to, [&](long j, auto load, auto) {
+        store(error + j, alone ? load(incoming + j) : load(incoming + j) + load(leak + j) * longspan::load(error + j));
+      });
+      if (penalty.hidden) {
+        add_slope(penalty.hidden + l.at(t, b), penalty.weight[t * l.r.lanes + l.first + b], error, from, to);
+      }
+    }
+  }
+
+  // The derivative of weight |state|, which is zero at zero.
+  static void add_slope(const float* state, float weight, float* error, long from, long to) {
+    for_units(from, to, [&](long j, auto load, auto) {
+      const Vector h = load(state + j), slope = h > 0.0f ? broadcast(weight) : h < 0.0f ? broadcast(-weight) : Vector{};
+      store(error + j, longspan::load(error + j) + slope);
+    });
+  }
+
+  void pass_gain(const Lanes& l, long t, const float* gain, float* result, long from, long to) {
+    for (long b = 0; b < l.count; ++b) {
+      const long at = l.at(t, b);
+      const bool dropped = l.reset(t, b);
+      for_units(from, to, [&](long j, auto load, auto store) {
+        const Vector value = load(gain + at + j) * longspan::load(hidden + b * row + j);
+        store(result + at + j, value);
+        store(drive(t) + b * row + j, dropped ? Vector{} : value);
+      });
+    }
+  }
+};
+
+void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
+  Scratch scratch;
+  const long units = l.r.units;
+  Errors errors(scratch, l);
+  const PackedMatrix transposed(scratch, {l.r.recurrent, 1, units}, units, units);
+  for (long t = l.r.length - 1; t >= 0; --t) {
+    errors.receive(l, t, cotangent, penalty, 0, units);
+    if (t + 1 < l.r.length && l.resets(t + 1) < l.count) {
+      const Addend base{errors.hidden, errors.row};
+      transposed.multiply(l.count, in_place({errors.drive(t + 1), errors.row, 1}), base, errors.hidden, errors.row);
+    }
+    errors.pass_gain(l, t, gain, result, 0, units);
+  }
+}
+
+void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
+  Scratch scratch;
+  Errors errors(scratch, l);
+  const PaddedSquare recurrent(scratch, l.r.recurrent, l.r.units);
+  walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
+    const long t = l.r.length - 1 - step, end = round_up(to, kWidth);
+    errors.receive(l, t, cotangent, penalty, from, to);
+    if (step > 0 && !l.reset(t + 1, 0)) {
+      add_transposed_product(recurrent, errors.drive(t + 1), errors.hidden, from, end, step % 2);
+    }
+    errors.pass_gain(l, t, gain, result, from, to);
+  });
+}
+
+// body(t, steps, the states these steps started from) for stretches of steps whose states fit a near cache. They lie
+// in `hidden` one step earlier, and are copied only where a lane was reset or the walk began.
+template <class Body>
+void for_previous_states(const Recurrence& r, const float* first, const float* hidden, Body body) {
+  Scratch scratch;
+  const Lanes all(r, 0, r.lanes);
+  const long stretch = std::max(1l, kDepthBlock / r.lanes);
+  float* room = scratch.take(stretch * all.step);
+  for (long start = 0; start < r.length; start += stretch) {
+    const long end = std::min(start + stretch, r.length);
+    bool in_place = start > 0;
+    for (long t = start; t < end && in_place; ++t) in_place = all.resets(t) == 0;
+    for (long t = start; t < end && !in_place; ++t) {
+      float* target = room + (t - start) * all.step;
+      const float* before = all.before(t, first, hidden, target);
+      if (!before) {
+        std::memset(target, 0, all.step * sizeof(float));
+      } else if (before != target) {
+        std::memcpy(target, before, all.step * sizeof(float));
+      }
+    }
+    body(start, end - start, in_place ? hidden + all.at(start - 1, 0) : room);
+  }
+}
+
+}  // namespace
+
+void recurrence_forward(const Recurrence& r, Activation activation, const float* drive, const float* first,
+                        float* hidden, float* gain) {
+  const auto run = activation == Activation::tanh      ? forward<HyperbolicTangent>
+                   : activation == Activation::sigmoid ? forward<Logistic>
+                                                       : forward<Rectifier>;
+  run(r, drive, first, hidden, gain);
+}
+
+void recurrence_tangent(const Recurrence& r, const float* gain, const float* drive_tangent, float* hidden_tangent) {
+  walk(r, drive_tangent, nullptr, hidden_tangent,
+       [&](long at, const float* previous, const float* sums, long from, long to) {
+         for_units(from, to, [&](long j, auto load, auto store) {
+           const Vector kept = previous ? load(r.leak + j) * load(previous + j) : Vector{};
+           store(hidden_tangent + at + j, kept + load(gain + at + j) * longspan::load(sums + j));
+         });
+       });
+}
+
+void recurrence_adjoint(const Recurrence& r, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
+                        const Penalty& penalty) {
+  for_each_group_of_lanes(r, [&](const Lanes& lanes) {
+    const auto run = lanes.count == 1 ? adjoint_one : adjoint_lanes;
+    run(lanes, gain, hidden_cotangent, penalty, drive_cotangent);
+  });
+  std::memset(drive_cotangent + r.length * r.lanes * r.units, 0,
+              (r.time - r.length) * r.lanes * r.units * sizeof(float));
+}
+
+void recurrence_product(const Recurrence& r, const float* first, const float* hidden, const float* weights, float* y) {
+  const long step = r.lanes * r.units;
+  for_previous_states(r, first, hidden, [&](long t, long steps, const float* previous) {
+    affine({steps * r.lanes, steps * r.lanes, r.units, r.units}, previous, weights, nullptr, y + t * step);
+  });
+  std::memset(y + r.length * step, 0, (r.time - r.length) * step * sizeof(float));
+}
+
+void recurrence_outer(const Recurrence& r, const float* first, const float* hidden, const float* cotangent,
+                      float* weights) {
+  if (r.length == 0) std::memset(weights, 0, r.units * r.units * sizeof(float));
+  for_previous_states(r, first, hidden, [&](long t, long steps, const float* previous) {
+    const Affine shape{steps * r.lanes, steps * r.lanes, r.units, r.units};
+    outer(shape, previous, cotangent + t * r.lanes * r.units, weights, t > 0);
+  });
+}
+
+}  // namespace longspan

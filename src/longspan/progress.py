@@ -1,0 +1,97 @@
+"""Progress display of a training run: a live line, and a permanent one for every epoch.
+
+The command line always shows it, `longspan.train` only with `progress=True`. Nothing else outside the command line
+writes to a terminal.
+"""
+
+import time
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from longspan.metrics import duration
+from longspan.training.listeners import Listener
+from longspan.training.runs import Run
+
+
+class TrainingDisplay(Listener):
+    """Shows epochs and blocks as they finish; if the output is not a terminal, one line per epoch."""
+
+    def __init__(self, run: Run, *, quiet: bool = False):
+        self.run = run
+        self.console = Console(stderr=quiet, quiet=quiet)
+        self.live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[figures]}"),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self.began = time.monotonic()
+        self.steps = 0
+        self.valid = "-"
+
+    def __enter__(self) -> "TrainingDisplay":
+        config = self.run.config
+        self.console.print(
+            f"[bold]{config.recipe}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} {config.activation} "
+            f"units, {config.output} output, {escape(str(self.run.path))}"
+        )
+        self.live.start()
+        self.task = self.live.add_task("", figures="compiling")
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.live.stop()
+
+    def on_pretraining(self, what: str) -> None:
+        self.live.update(self.task, description=what, figures="")
+
+    def on_block(self, progress, info, count: int, total: int) -> None:
+        self.steps += count
+        rate = self.steps / (time.monotonic() - self.began)
+        left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
+        figures = (
+            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  valid {self.valid}  "
+            f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
+        )
+        self.live.update(
+            self.task,
+            description=f"epoch {progress.epoch + 1}",
+            completed=progress.position,
+            total=total,
+            figures=figures,
+        )
+
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"
+        train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
+        mark = "[green]best[/]" if record["best"] else ""
+        self.console.print(
+            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_figures(record)}  "
+            f"{duration(seconds)}  {mark}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+FIGURES = {
+    "valid_error_rate": "wrong {:6.1%}",
+    "valid_squared_error": "squared error {:.4f}",
+    "objective_after": "objective {:.3f}",
+    "gradient_norm": "norm {:6.2f}",
+    "clipped": "clipped {:4.0%}",
+    "learning_rate": "rate {:.2g}",
+    "ratio": "rho {:5.2f}",
+    "damping": "lambda {:.2g}",
+    "cg_iterations": "CG {:3.0f}",
+    "backtracks": "back {:.0f}",
+    "step_share": "share {:4.0%}",
+}
+
+
+def describe_figures(figures: dict) -> str:
+    """Validation errors and the optimizer's reported figures, formatted for a terminal line."""
+    return "  ".join(form.format(figures[name]) for name, form in FIGURES.items() if name in figures)

@@ -1,0 +1,67 @@
+"""One HTML page about runs, studies and reproduced tables of the paper, given their paths."""
+
+from pathlib import Path
+
+from longspan.errors import InputError
+from longspan.reporting.pages import Section, render_page, run_content, study_content
+from longspan.reporting.run_report import RunReport, run_report
+from longspan.reporting.samples import draw_samples
+from longspan.reporting.study_report import StudyReport, study_report
+from longspan.reproduction.cells import read_results
+from longspan.reproduction.html_page import results_content
+from longspan.reproduction.values import ResultsValues, read_remarks, results_values
+from longspan.search.result import StudyFolder
+from longspan.training.runs import Run
+
+Found = Run | StudyFolder | ResultsValues
+"""What a path may contain, read once."""
+Report = RunReport | StudyReport | ResultsValues
+"""The values that a page shows."""
+
+
+def find(path: Path) -> Found:
+    """The run, study or results at a path."""
+    if (path / "config.json").is_file():
+        return Run.open(path)
+    if (path / "trials").is_dir() or (path / "result.json").is_file():
+        return StudyFolder.read(path)
+    results = read_results(path)
+    if not results:
+        raise InputError(f"expected the folder of a run, a study or results, got {path}; `longspan train` makes a run")
+    return results_values(results, read_remarks(path))
+
+
+def run_to_sample(found: Found) -> Run | None:
+    """The run to draw samples from: the run itself or a study's winner; None if there is none."""
+    if isinstance(found, StudyFolder):
+        return found.winning.run if found.winning else None
+    return found if isinstance(found, Run) else None
+
+
+def report_of(found: Found, *, samples: int = 0, seed: int = 0) -> Report:
+    """The values to show, with `samples` samples if there is a model to sample from."""
+    run = run_to_sample(found)
+    drawn = draw_samples(run, samples, seed) if run else []
+    if isinstance(found, Run):
+        return run_report(found, drawn)
+    return study_report(found, drawn) if isinstance(found, StudyFolder) else found
+
+
+def read_report(path: Path, *, samples: int = 0, seed: int = 0) -> Report:
+    """The values to show about a path."""
+    return report_of(find(path), samples=samples, seed=seed)
+
+
+def render_report(reports: list[Report], *, tempo: float = 100.0) -> str:
+    """Render the page as HTML; `tempo` is that of music samples, in quarter notes per minute."""
+    return render_page([_section(report, tempo) for report in reports])
+
+
+def _section(report: Report, tempo: float) -> Section:
+    if isinstance(report, RunReport):
+        return Section(f"Run {report.name}", f"{report.recipe} on {report.data}", run_content(report, tempo))
+    if isinstance(report, StudyReport):
+        heading = f"{report.recipe} on {report.data}, searched"
+        return Section(f"Study {report.name}", heading, study_content(report, tempo))
+    paper = "Advances in Optimizing Recurrent Networks"
+    return Section(paper, "The paper’s tables, reproduced", results_content(report))

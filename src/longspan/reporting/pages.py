@@ -1,0 +1,207 @@
+"""The HTML pages of runs and studies, rendered from their values."""
+
+import base64
+import hashlib
+from collections import Counter
+from html import escape
+from importlib import resources
+from typing import NamedTuple
+
+from longspan import __version__
+from longspan.metrics import METRICS, duration, number
+from longspan.reporting import markup
+from longspan.reporting.charts import run_charts, study_charts
+from longspan.reporting.run_report import RunReport, ScoreValue
+from longspan.reporting.samples import MusicSample, TextSample
+from longspan.reporting.study_report import StudyReport, TrialValue
+
+
+class Section(NamedTuple):
+    """A part of the page."""
+
+    kicker: str
+    """Small text above the heading."""
+    heading: str
+    content: str
+    """Markup."""
+
+
+def render_page(sections: list[Section]) -> str:
+    """Render the page as HTML; a single section gives the page its heading."""
+    alone = len(sections) == 1
+    over, title = (sections[0].kicker, sections[0].heading) if alone else ("longspan", "Report")
+    parts, links = [], []
+    for part, (kicker, heading, content) in enumerate(sections, 1):
+        above = "" if alone else f'<p class="kicker">{escape(kicker)}</p><h2>{escape(heading)}</h2>'
+        parts.append(f'<section class="report" id="part-{part}">{above}{content}</section>')
+        links.append(f'<a href="#part-{part}">{escape(heading)}</a>')
+    script = f'"use strict";\n{_asset("charts.js")}\n{_asset("music.js")}'
+    slots = {
+        "{policy}": _policy(script),
+        "{kicker}": escape(over),
+        "{title}": escape(title),
+        "{version}": __version__,
+        "{navigation}": "" if alone else f'<nav aria-label="Parts">{"".join(links)}</nav>',
+        "{style}": _asset("page.css"),
+        "{script}": script,
+        "{body}": "\n".join(parts),
+    }
+    page = _asset("page.html")
+    for name, content in slots.items():  # the body comes last, because a text sample may contain anything
+        page = page.replace(name, content)
+    return page
+
+
+def _policy(script: str) -> str:
+    """What a browser lets the page do: run its own script, and fetch nothing from anywhere."""
+    digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
+    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _asset(name: str) -> str:
+    return resources.files("longspan.reporting").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+STATUS_KINDS = {"done": "good", "diverged": "bad", "lost": "bad"}
+
+
+def run_content(run: RunReport, tempo: float) -> str:
+    """The content of a run's section, without its heading."""
+    state = markup.badge(run.status, STATUS_KINDS.get(run.status, ""))
+    said = f"{state} {escape(run.reason)}" if run.reason else state
+    figures = [markup.chart_figure(chart) for chart in run_charts(run)]
+    return "".join(
+        [
+            f"<p>{said}</p>",
+            markup.tiles(_run_tiles(run)),
+            markup.grid(figures),
+            _samples(run, tempo),
+            "<h3>Settings</h3>",
+            _settings(run),
+        ]
+    )
+
+
+def _run_tiles(run: RunReport) -> list[str]:
+    made = [_score_tile(score) for score in run.scores if score.metric in METRICS]
+    best = next((each for each in run.epochs if each.epoch == run.best_epoch), None)
+    if best is not None:
+        made.append(
+            markup.tile("Validation, nats", markup.true_minus(number(best.valid, 3)), f"epoch {best.epoch}, the best")
+        )
+    made.append(markup.tile("Epochs", str(len(run.epochs)), escape(duration(run.seconds)) + " of training"))
+    return made
+
+
+def _score_tile(score: ScoreValue) -> str:
+    metric = METRICS[score.metric]
+    digits = 1 if metric.unit == "%" else 2
+    beside = ""
+    if score.error is not None:
+        beside = f"an estimate, ± {number(metric.scale * score.error)}<br>"
+    if score.paper is not None:
+        reaches = metric.reaches(score.ours, score.paper)
+        mark = '<span class="good-text">✓ at or better</span>' if reaches else '<span class="bad-text">behind</span>'
+        beside += f"paper {markup.true_minus(number(metric.scale * score.paper, digits))} {mark}"
+    return markup.tile(f"Test {metric.heading}", markup.true_minus(number(metric.scale * score.ours, digits)), beside)
+
+
+def _samples(run: RunReport, tempo: float) -> str:
+    if not run.samples:
+        return ""
+    about = "Generated with the best weights: every step drawn is the next input."
+    shown = [
+        _roll(sample, number, tempo) if isinstance(sample, MusicSample) else _text(sample, number)
+        for number, sample in enumerate(run.samples, 1)
+    ]
+    return f'<h3>Samples</h3><p class="lead">{about}</p>{markup.grid(shown)}'
+
+
+def _roll(sample: MusicSample, number: int, tempo: float) -> str:
+    values = {
+        "notes": sample.notes,
+        "frames": sample.frames,
+        "frames_per_beat": sample.frames_per_beat,
+        "tempo": tempo,
+    }
+    return (
+        f'<figure class="roll wide"><figcaption>Sample {number}</figcaption><div class="controls">'
+        f'<button type="button">{markup.PLAY}<span>Play</span></button>'
+        f'<input type="range" min="0" step="0.01" value="0" aria-label="Position in sample {number}">'
+        f'<output></output></div><div class="keys"></div>{markup.embedded(values)}</figure>'
+    )
+
+
+def _text(sample: TextSample, number: int) -> str:
+    return (
+        f'<figure class="text-sample"><figcaption>Sample {number}</figcaption>'
+        f"<pre>{escape(sample.text.strip())}</pre></figure>"
+    )
+
+
+def _settings(run: RunReport) -> str:
+    def rows(names: list[str]) -> list[str]:
+        return [
+            markup.row(name.replace("_", " "), [markup.setting_cell(run.settings[name])])
+            for name in names
+            if name not in ("recipe", "data")
+        ]
+
+    rest = [name for name in run.settings if name not in run.changed]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    return (
+        markup.table("Changed from the defaults", ["setting", "value"], rows(run.changed), kind="narrow")
+        + markup.details(
+            "Settings at their default", markup.table("Defaults", ["setting", "value"], rows(rest), kind="narrow")
+        )
+        + (f'<p class="lead">Computed with {escape(versions)}.</p>' if versions else "")
+    )
+
+
+def study_content(study: StudyReport, tempo: float) -> str:
+    """The content of a study's section, without its heading, followed by its winner."""
+    charts = study_charts(study)
+    curves = [markup.chart_figure(chart) for chart in charts if not chart.small]
+    scatters = [markup.chart_figure(chart) for chart in charts if chart.small]
+    parts = [
+        markup.tiles(_study_tiles(study)),
+        markup.grid(curves),
+    ]
+    if scatters:
+        tones = markup.legend([("trials", "first"), ("the best", "second")])
+        parts += ["<h3>What each setting did</h3>", tones, markup.grid(scatters, "small")]
+    parts += ["<h3>Trials</h3>", _trials(study)]
+    if study.best is not None:
+        parts += [f"<h3>The winner, slot {study.winner}</h3>", run_content(study.best, tempo)]
+    return "".join(parts)
+
+
+def _study_tiles(study: StudyReport) -> list[str]:
+    ended = Counter(trial.status for trial in study.trials)
+    best = next((trial for trial in study.trials if trial.slot == study.winner), None)
+    shown = [markup.tile("Trials", str(len(study.trials)), ", ".join(f"{n} {status}" for status, n in ended.items()))]
+    if best is not None:
+        shown.append(
+            markup.tile("Best validation, nats", markup.true_minus(number(best.valid, 3)), f"slot {best.slot}")
+        )
+    seconds = sum(trial.seconds for trial in study.trials)
+    return [*shown, markup.tile("Training in all", duration(seconds))]
+
+
+def _trials(study: StudyReport) -> str:
+    names = [scatter.setting for scatter in study.scatters]
+    header = ["slot", "status", "valid, nats", "epochs", "time", *(name.replace("_", " ") for name in names)]
+    ordered = sorted(study.trials, key=lambda trial: (-(trial.valid if trial.valid is not None else -1e30), trial.slot))
+    return markup.table("Best first", header, [_row(trial, names, study.winner) for trial in ordered])
+
+
+def _row(trial: TrialValue, names: list[str], winner: int | None) -> str:
+    state = markup.badge(trial.status, STATUS_KINDS.get(trial.status, ""))
+    cells = [
+        markup.marked_cell(state),
+        markup.number_cell(number(trial.valid, 3)),
+        markup.cell(str(trial.epochs)),
+        markup.cell(duration(trial.seconds)),
+        *(markup.setting_cell(trial.settings.get(name)) for name in names),
+    ]
+    return markup.row(str(trial.slot), cells, "best" if trial.slot == winner else "")

@@ -1,0 +1,122 @@
+"""The paper's search spaces, a few settings added because they turned out to matter, and subspaces around a winner.
+
+The paper searches (section 4) hidden size, learning rate and its schedule, momentum and its schedule, L1, the fraction
+of leaky units and their alpha, and the nonlinearity for music; small grids for text. It prints alpha as up to 2, a
+misprint for 0.2, and does not say which schedules were tried. Added here are the scales of the initial weights, the
+size of NADE, and dropout, which the paper does not use. Clipping stays as in the recipe: the paper fixes the threshold
+rather than searching it.
+
+The paper's learning rates (up to 0.1 for music, grids up to 0.5 for text) were meant for a loss summed over a sequence.
+Here the loss is the mean, for which the same steps need rates larger by a factor of the sequence length, 40 to 200. So
+rates are searched from 1e-3 to 10 for every recipe; with momentum the drawn rate is the effective one. A config whose
+loss is the sum gets the paper's own interval.
+"""
+
+import msgspec
+
+from longspan.config import TrainConfig
+from longspan.data import TargetKind
+from longspan.search.result import StudyResult
+from longspan.search.space import Interval, parse_space
+from longspan.search.study import Study
+
+SHARE = 0.15
+"""How far an interval extends on each side of the winner's value, as a fraction of the whole interval's width."""
+
+MEAN_RATE = {"low": 1e-3, "high": 10.0, "log": True, "effective": True}
+SUM_RATE = {"low": 1e-4, "high": 1e-1, "log": True}
+NORMALIZED_RATE = {"low": 1e-5, "high": 1e-1, "log": True}
+"""For optimizers that normalize the gradient, such as Adam."""
+LEAKS = {"leak_low": {"low": 0.02, "high": 0.2}, "leak_high": {"low": 0.02, "high": 0.2}}
+INITIAL_SCALES = {
+    "recurrent_scale": {"low": 0.2, "high": 1.0},
+    "input_scale": {"low": 0.05, "high": 0.5, "log": True},
+}
+DROPOUT = {"dropout": {"low": 0.0, "high": 0.8}}
+SCHEDULES = {
+    # Halving on a plateau is listed twice: it tolerates a rate that is too high.
+    "learning_rate_schedule": ["plateau", "plateau", "constant", "inverse"],
+    "decay_steps": {"low": 1e3, "high": 1e5, "log": True},
+}
+MOMENTUM = {"momentum": {"low": 1e-3, "high": 0.95}, "momentum_schedule": ["constant", "ramp"]}
+
+
+def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
+    """The paper's space for a recipe and a kind of target, as a plain dictionary like that of a TOML space."""
+    space = _units(config) | INITIAL_SCALES | DROPOUT
+    descent = config.optimizer != "hf"
+    if descent:  # Hessian-free has no rate to search
+        space["learning_rate"] = _rate(config)
+    if targets in ("words", "characters"):
+        return space
+    space["hidden_size"] = {"low": 100, "high": 400}
+    if config.output == "nade":
+        space["nade_size"] = {"low": 100, "high": 300}
+    if descent:
+        space |= SCHEDULES | (MOMENTUM if config.momentum > 0 else {})
+    return space
+
+
+def _rate(config: TrainConfig) -> dict:
+    if config.optimizer != "sgd":
+        return NORMALIZED_RATE
+    return MEAN_RATE if config.loss == "mean" else SUM_RATE
+
+
+def _units(config: TrainConfig) -> dict:
+    """The settings of the recurrent units that the recipe's letters L and R leave open."""
+    space = {}
+    if config.activation == "rectifier":
+        space["l1"] = {"low": 1e-6, "high": 1e-3, "log": True}
+    else:
+        space["activation"] = ["tanh", "sigmoid"]
+    if config.leaky_share > 0:
+        space |= {"leaky_share": [0.0, 0.25, 0.5]} | LEAKS
+    return space
+
+
+def space_near(winner: TrainConfig, space: dict) -> dict:
+    """The part of a plain space around a winner; choices from a list stay at the winner's value.
+
+    A winner may lie outside the space, as shipped recipes may. Logarithmic intervals then extend beyond the space;
+    others end where the space ends.
+
+    Example:
+        >>> space_near(TrainConfig(hidden_size=390), {"hidden_size": {"low": 100, "high": 400}})
+        {'hidden_size': {'low': 345, 'high': 400}}
+    """
+    near = {}
+    for name, dimension in parse_space(space, winner).items():
+        if isinstance(dimension, Interval):
+            value = getattr(winner, name)
+            interval = _around(value / (1 - winner.momentum) if dimension.effective else value, dimension)
+            if interval is not None:
+                near[name] = interval
+    return near
+
+
+def hand_on(study: Study, before: StudyResult) -> None:
+    """Let a study adopt the winner of an earlier one, around which it searches, as its slot 0, without running it."""
+    winner = before.winning
+    assert winner is not None
+    first = msgspec.structs.replace(winner, slot=0, settings={})
+    known = msgspec.structs.replace(
+        before, study=study.definition.name, identity=study.definition.identity, slots=1, winner=0, trials=[first]
+    )
+    study.adopt({0: winner.outcome}, msgspec.to_builtins(known))
+
+
+def _around(value, interval: Interval) -> dict | None:
+    if interval.log:
+        if value <= 0:  # a disabled penalty
+            return None
+        factor = (interval.high / interval.low) ** SHARE
+        low, high = float(f"{value / factor:.3g}"), float(f"{value * factor:.3g}")
+        ends = (round(low), round(high)) if interval.whole else (low, high)
+        return {"low": ends[0], "high": ends[1], "log": True} | ({"effective": True} if interval.effective else {})
+    reach = SHARE * (interval.high - interval.low)
+    low = max(value - reach, min(interval.low, value))
+    high = min(value + reach, max(interval.high, value))
+    if interval.whole:
+        return {"low": round(low), "high": round(high)}
+    return {"low": float(f"{low:.3g}"), "high": float(f"{high:.3g}")}

@@ -1,0 +1,282 @@
+"""One slot as a normal run: trained to its end, compared with others, and, for the winner, scored on the test split.
+
+A worker killed at any moment loses only the time since the last checkpoint: the next worker that claims the slot
+continues the same folder, to the same bytes. The winner is chosen on validation scores; only then is anything scored on
+the test split.
+
+Pruning does not depend on the speed of workers. The usual rule compares a trial with whatever other trials have
+reported by then, so the same study ends differently with a different number of workers. Here every slot is compared
+with the first few slots, which always run to their end before the others start: whether and when a slot is pruned
+depends on validation curves alone.
+"""
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+import jax
+import msgspec
+
+from longspan.config import as_dict
+from longspan.data.dataset import Dataset
+from longspan.errors import InputError
+from longspan.evaluation import Scores, SplitEvaluator
+from longspan.files import explain_disk_errors, write_atomic
+from longspan.locks import try_file_lock
+from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
+from longspan.search.space import changes
+from longspan.search.storage import patiently
+from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Slot, Study
+from longspan.search.worker import IDLE_SECONDS, Limits, Place
+from longspan.training.listeners import Listener
+from longspan.training.loop import train
+from longspan.training.runs import Run
+from longspan.training.setup import trained_model
+from longspan.training.timing import seconds_trained, typical_epoch_seconds
+
+WARM_UP_EPOCHS = 4
+"""Number of first epochs in which nothing is pruned, because they say little."""
+
+
+class Pruned(Exception):
+    """The slot fell behind the reference slots."""
+
+
+class TimeUp(Exception):
+    """A slot reached the time limit of a trial; its best score so far counts."""
+
+
+def attempt(
+    study: Study, claim: Claim, data: Dataset, place: Place, interrupted: Callable[[], bool], limits: Limits
+) -> None:
+    """Run a claimed slot and record its outcome; if interrupted or stopped by an error, release it."""
+    try:
+        with claim.kept_alive(study.definition.heartbeat_seconds):
+            outcome = run_slot(study, claim, data, place, interrupted, limits)
+        if outcome is None:
+            _give_back(study, claim)
+        else:
+            patiently(lambda: study.record(claim, outcome), unless=interrupted)
+    except ClaimLost:
+        pass  # the worker that has the slot now continues it
+    except BaseException:
+        _give_back(study, claim)
+        raise
+    jax.clear_caches()  # the next slot has other shapes
+
+
+def _give_back(study: Study, claim: Claim) -> None:
+    """Release the slot for the next worker; if that fails, others will notice that this worker is gone."""
+    from optuna.exceptions import StorageInternalError
+
+    with suppress(ClaimLost, StorageInternalError):
+        study.release(claim)
+
+
+def run_slot(
+    study: Study, claim: Claim, data, place: Place, interrupted: Callable[[], bool], limits: Limits
+) -> Outcome | None:
+    """Train the run of a claimed slot to its end; None if interrupted."""
+    config = study.definition.config_of(claim.slot)
+    path = run_path(place.folder, claim.slot)
+    if not (path / "config.json").exists():
+        Run.create(path, config, data.record, place.environment)
+    run = Run.open(path)
+    if run.config != config:
+        raise InputError(
+            f"{path} holds a run with other settings: remove it or name another study_dir", fields=["study_dir"]
+        )
+    reporter = _Reporter(run, claim, _references(study, claim.slot), limits.trial_seconds)
+    if not _wait_for_lock(run, interrupted):
+        return None
+    with run.locked():
+        try:
+            reporter.judge()
+            trained = train(
+                run, data, listeners=[reporter], interrupted=interrupted, checkpoint_seconds=limits.checkpoint_seconds
+            )
+        except (Pruned, TimeUp) as stopped:
+            run.set_status("interrupted", str(stopped))
+            reporter.report()
+            if isinstance(stopped, Pruned):
+                return _outcome(run, data, "pruned", str(stopped))
+            return _outcome(run, data, "done", str(stopped), limits.trial_seconds)
+    reporter.report()
+    if trained.status == "interrupted":
+        return None
+    return _outcome(run, data, trained.status, trained.reason)
+
+
+class _Reporter(Listener):
+    """Reports every validation score to the study, and stops a slot that fell behind or reached its time limit."""
+
+    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]], trial_seconds: float | None):
+        self.run = run
+        self.claim = claim
+        self.references = references
+        self.trial_seconds = trial_seconds
+
+    def report(self) -> None:
+        """Report the epochs not yet reported, which may be many after the worker was killed."""
+        patiently(lambda: self.claim.report(self.run.metrics()))
+
+    def judge(self) -> None:
+        """Stop the slot if it should stop now or should have stopped earlier, when its worker may have died."""
+        metrics = self.run.metrics()
+        curve = {record["epoch"]: record["valid_log_likelihood"] for record in metrics}
+        epoch = pruning_epoch(curve, self.references)
+        if epoch is not None:
+            raise Pruned(f"below the median of the first {REFERENCE_SLOTS} slots after epoch {epoch}")
+        if self.trial_seconds is None or not metrics:
+            return
+        if seconds_trained(self.run, "processor_seconds") >= self.trial_seconds:
+            raise TimeUp(f"stopped after epoch {len(metrics)}, because a trial may take {self.trial_seconds:g} seconds")
+
+    def on_epoch(self, record: dict, seconds: float) -> None:
+        self.report()
+        self.judge()
+
+
+def _references(study: Study, slot: int) -> list[dict[int, float]]:
+    if not study.definition.prune or slot < REFERENCE_SLOTS:
+        return []
+    return reference_curves(study.slots())
+
+
+def _wait_for_lock(run: Run, interrupted: Callable[[], bool]) -> bool:
+    """Wait for a worker that was considered dead but still trains the run; False if interrupted."""
+    while not interrupted():
+        try:
+            with run.locked():
+                return True
+        except InputError:
+            time.sleep(IDLE_SECONDS)
+    return False
+
+
+def _outcome(
+    run: Run, data: Dataset, status: Literal["done", "diverged", "pruned"], reason: str, time_limit: float | None = None
+) -> Outcome:
+    metrics, seconds = run.metrics(), seconds_trained(run)
+    if status != "done" or not metrics:  # scores that a run reached before it diverged do not count
+        return Outcome(status, reason, epochs=len(metrics), seconds=seconds)
+    best = max(metrics, key=lambda record: record["valid_log_likelihood"])
+    return Outcome(
+        status,
+        reason,
+        valid_log_likelihood=best["valid_log_likelihood"] if best["exact"] else _comparable_score(run, data),
+        train_log_likelihood=best["train_log_likelihood"],
+        best_epoch=best["epoch"],
+        epochs=len(metrics),
+        seconds=seconds,
+        time_limit=time_limit,
+    )
+
+
+def _comparable_score(run: Run, data: Dataset) -> float:
+    """The validation score of the best weights over all steps.
+
+    The estimate after an epoch covers only some steps, so its error may exceed the difference between two runs.
+    """
+    return SplitEvaluator(data, "valid").reported_log_likelihood(trained_model(run), jax.random.key(0))[0]
+
+
+def pruning_epoch(curve: dict[int, float], references: list[dict[int, float]]) -> int | None:
+    """The first epoch after which the best score so far is below the median of the references; None if there is none.
+
+    A reference that has ended by then counts with its best score.
+    """
+    epochs = sorted(curve)
+    bests = itertools.accumulate((curve[epoch] for epoch in epochs), max)
+    for epoch, best in zip(epochs, bests, strict=True):
+        if epoch <= WARM_UP_EPOCHS:
+            continue
+        rivals = [max(score for at, score in rival.items() if at <= epoch) for rival in references if rival]
+        if rivals and best < statistics.median(rivals):
+            return epoch
+    return None
+
+
+def reference_curves(slots: list[Slot]) -> list[dict[int, float]]:
+    """The curves that slots are compared with: those of reference slots that did not diverge."""
+    return [slot.curve for slot in slots[:REFERENCE_SLOTS] if slot.status == "done"]
+
+
+def conclude(study: Study, data: Dataset, place: Place) -> None:
+    """Write the result of a finished study; left to another machine if the winner's run is not on this one."""
+    with explain_disk_errors(place.folder):
+        place.folder.mkdir(parents=True, exist_ok=True)
+    with try_file_lock(place.folder / ".conclusion.lock") as mine:
+        if not mine or study.concluded:
+            return
+        slots = study.slots()
+        result = _result(study, slots, data, place)
+        if result is not None:
+            write_atomic(place.folder / "result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
+            study.set_result(msgspec.to_builtins(result))
+
+
+def _result(study: Study, slots: list[Slot], data, place: Place) -> StudyResult | None:
+    definition = study.definition
+    winner = winner_of(slots)
+    to_test = {winner.number} if winner else set()
+    if definition.tested == "every":
+        to_test = {slot.number for slot in slots if slot.status == "done"}
+    tested = _known(study)
+    for number in to_test - tested.keys():
+        if not (run_path(place.folder, number) / "model.safetensors").exists():
+            return None
+        tested[number] = _test(Run.open(run_path(place.folder, number)), data)
+    trials = [
+        Trial(
+            slot.number,
+            changes(definition.base, definition.config_of(slot.number)),
+            slot.outcome,
+            tested.get(slot.number) if slot.number in to_test else None,
+        )
+        for slot in slots
+        if slot.outcome is not None
+    ]
+    return StudyResult(
+        study=definition.name,
+        identity=definition.identity,
+        recipe=definition.base.recipe,
+        data=definition.base.data,
+        slots=len(slots),
+        winner=winner.number if winner else None,
+        settings=as_dict(definition.config_of(winner.number)) if winner else {},
+        trials=trials,
+        environment=place.environment,
+    )
+
+
+def _known(study: Study) -> dict[int, Tested]:
+    """Test scores from an earlier result with fewer slots: a split is not scored twice with the same weights."""
+    if study.result is None:
+        return {}
+    earlier = msgspec.convert(study.result, StudyResult)
+    return {trial.slot: trial.tested for trial in earlier.trials if trial.tested is not None}
+
+
+def _test(run: Run, data: Dataset) -> Tested:
+    model = trained_model(run)
+    test = SplitEvaluator(data, "test").scores(model)
+    training = SplitEvaluator(data, "train")
+    # The paper reports no accuracy on the training split, and sampling ten frames for each of its frames would take
+    # longer than the rest.
+    train = Scores(training.log_likelihood(model)) if "accuracy" in data.metrics else training.scores(model)
+    run.write_result({"test": msgspec.to_builtins(test)})
+    seconds = typical_epoch_seconds(run)
+    return Tested(
+        train=_figures(train),
+        test=_figures(test),
+        frames_per_second=None if seconds is None else round(data.steps_of_epoch() / seconds, 1),
+    )
+
+
+def _figures(scores: Scores) -> dict[str, float]:
+    numbers = msgspec.to_builtins(scores).items()
+    return {name: value for name, value in numbers if isinstance(value, float)}

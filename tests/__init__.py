@@ -1,0 +1,1 @@
+"""The tests, in the folders of the package; what they share is in `tests.support`."""

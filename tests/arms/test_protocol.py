@@ -1,0 +1,200 @@
+"""Paired studies: arms differ by their letters alone, shards merge to the bytes of one machine, stops cost nothing."""
+
+import dataclasses
+import itertools
+
+import msgspec
+import pytest
+
+from longspan import recipes
+from longspan.arms import protocol
+from longspan.arms.protocol import BUDGETS, RECIPE_SLOT, Budget, Shard, define
+from longspan.arms.records import (
+    DEFINITION,
+    RESULTS,
+    TIMINGS,
+    SlotResult,
+    SlotTiming,
+    encode_line,
+    merge,
+    merge_timings,
+    read_lines,
+    write_lines,
+)
+from longspan.arms.runner import StudyFolder, define_for, run_shard
+from longspan.cli import run as command
+from longspan.config import as_dict
+from longspan.errors import InputError
+from tests.support.catalog import tiny_music
+
+JSB = define("jsb", "frames", "print", {100: 243}, -12.0)
+LETTER_FIELDS = {
+    "c": {"clip"},
+    "l": {"leaky_share", "leak_low", "leak_high"},
+    "r": {"activation", "l1"},
+    "m": {"momentum", "momentum_schedule", "learning_rate"},
+}
+
+
+@pytest.mark.parametrize("slot", range(6))
+@pytest.mark.parametrize(("more", "fewer"), [("sgd+c", "sgd"), ("sgd+cl", "sgd+c"), ("sgd+clr", "sgd+cl")])
+def test_two_arms_of_a_slot_differ_by_what_a_letter_brings_and_nothing_else(more, fewer, slot):
+    (letter,) = set(more) - set(fewer) - {"+"}
+    with_letter, without = (as_dict(JSB.config_of(arm, slot)) for arm in (more, fewer))
+    different = {name for name in with_letter if with_letter[name] != without[name]}
+    assert different <= LETTER_FIELDS[letter] | {"recipe"}
+    assert different >= {"recipe"} | (LETTER_FIELDS[letter] - {"activation"} if letter != "m" else set())
+
+
+def test_the_drawn_rate_is_the_effective_one_whatever_the_momentum():
+    for slot in range(20):
+        plain, momentum = (JSB.config_of(arm, slot) for arm in ("nade:sgd+cr", "nade:sgd+crm"))
+        assert momentum.momentum > 0
+        assert momentum.learning_rate / (1 - momentum.momentum) == pytest.approx(plain.learning_rate)
+
+
+def test_the_regime_is_the_papers():
+    for slot, arm in JSB.tasks():
+        config = JSB.config_of(arm, slot)
+        assert (config.dropout, config.averaging, config.lanes, config.chunk_length) == (0, 0, 1, 100)
+        assert config.seed == JSB.seed * 1000 + slot
+        if config.optimizer == "sgd":
+            assert config.max_updates == BUDGETS["jsb"].updates == config.max_epochs * 243
+
+
+def test_every_beginning_of_the_tasks_is_balanced():
+    counts = dict.fromkeys(JSB.arms, 0)
+    for slot, arm in JSB.tasks():
+        counts[arm] += 1
+        descent = [count for name, count in counts.items() if "hf" not in name]
+        assert max(descent) - min(descent) <= 1
+        assert counts[arm] == slot + 1
+    assert counts["sgd"] == 40
+    assert counts["hf"] == 12
+
+
+def test_other_draws_are_another_definition():
+    assert JSB.identity == define("jsb", "frames", "print", {100: 243}, -12.0).identity
+    assert JSB.identity != define("jsb", "frames", "print", {100: 243}, -12.0, seed=7).identity
+    assert JSB.identity != define("jsb", "frames", "other data", {100: 243}, -12.0).identity
+
+
+def test_a_changed_space_is_another_definition(monkeypatch):
+    monkeypatch.setitem(protocol.LETTER_SETTINGS, "c", {"clip": [1.0]})
+    assert JSB.identity != define("jsb", "frames", "print", {100: 243}, -12.0).identity
+
+
+def result(slot: int = 0, arm: str = "sgd", **changes) -> SlotResult:
+    plain = SlotResult("jsb", slot, arm, "done", -9.0, -8.5, 3, 5, 500, "", {"clip": 1.0}, "id", "1", "avx2")
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_any_order_and_any_repetition_merges_to_the_same_list():
+    results = [result(slot, arm) for slot in range(3) for arm in ("sgd", "sgd+c")]
+    expected = merge(results)
+    for shuffled in itertools.islice(itertools.permutations(results), 0, 720, 31):
+        assert merge([*shuffled, *shuffled[:2]]) == expected
+    assert merge([*merge(results[:2]), *merge(results[2:])]) == expected
+
+
+@pytest.mark.parametrize("what", ["definition", "version", "instruction_set"])
+def test_results_that_are_not_comparable_do_not_merge_unless_told(what):
+    mixture = [result(0), result(1, **{what: "other"})]
+    with pytest.raises(InputError, match=what.replace("_", " ")):
+        merge(mixture)
+    assert len(merge(mixture, allow_mixed=True)) == 2
+
+
+def test_contradicting_results_never_merge():
+    with pytest.raises(InputError, match="two results"):
+        merge([result(), result(valid=-8.0)], allow_mixed=True)
+
+
+def test_a_slot_run_twice_has_its_shorter_time():
+    timings = [SlotTiming("jsb", 0, "sgd", "id", seconds, "cpu") for seconds in (9.0, 3.0, 5.0)]
+    assert [each.processor_seconds for each in merge_timings(timings)] == [3.0]
+
+
+def test_a_torn_last_line_is_passed_over_and_a_torn_middle_one_refused(tmp_path):
+    lines = [encode_line(result(slot)) for slot in range(3)]
+    file = tmp_path / "jsb.jsonl"
+    file.write_bytes(b"".join(lines)[:-7])
+    assert read_lines(file, SlotResult) == [result(0), result(1)]
+    file.write_bytes(lines[0][:-7] + b"\n" + lines[1])
+    with pytest.raises(InputError, match="line 1"):
+        read_lines(file, SlotResult)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A study of two short slots of two arms on a few songs."""
+    data = dataclasses.replace(tiny_music(), name="jsb")
+    monkeypatch.setitem(BUDGETS, "jsb", Budget(3, 10))
+    small = protocol.MUSIC_NUISANCES | {"hidden_size": [6, 9]}
+    monkeypatch.setitem(protocol.NUISANCES, "frames", small)
+    monkeypatch.setitem(protocol.NADE_SETTINGS, "nade_size", [5])
+    return data
+
+
+ARMS = ("sgd", "nade:sgd+crm")
+
+
+def run_all(folder, data, shard="1/1", **options):
+    study = StudyFolder(folder, define_for(data, seed=1), Shard.parse(shard))
+    return list(run_shard(study, data, environment={}, arms=ARMS, **options))
+
+
+def merged_bytes(*folders):
+    command(["merge", *map(str, folders), "-o", str(folders[0] / "merged")])
+    return (folders[0] / "merged" / f"jsb{RESULTS}").read_bytes()
+
+
+def test_shards_in_two_folders_merge_to_the_bytes_of_one_machine(tiny, tmp_path):
+    alone = [each for each, _ in run_all(tmp_path / "one", tiny)]
+    assert [(each.slot, each.arm) for each in alone] == [(slot, arm) for slot in range(3) for arm in ARMS]
+    assert {each.updates for each in alone} == {10}
+    run_all(tmp_path / "first", tiny, "1/2")
+    run_all(tmp_path / "second", tiny, "2/2")
+    assert merged_bytes(tmp_path / "first", tmp_path / "second") == merged_bytes(tmp_path / "one")
+    assert (tmp_path / "first" / "merged" / f"jsb{DEFINITION}").exists()
+    assert len(read_lines(tmp_path / "first" / "merged" / f"jsb{TIMINGS}", SlotTiming)) == 6
+
+
+def test_a_stopped_shard_goes_on_to_the_same_results_and_repeats_nothing(tiny, tmp_path):
+    expected = [each for each, _ in run_all(tmp_path / "one", tiny)]
+    asked = itertools.count()
+    stopped = run_all(tmp_path / "two", tiny, interrupted=lambda: next(asked) >= 2)
+    assert len(stopped) < len(expected)
+    rest = run_all(tmp_path / "two", tiny)
+    assert [each for each, _ in [*stopped, *rest]] == expected
+    assert run_all(tmp_path / "two", tiny) == []
+    assert not any((tmp_path / "two" / "runs").glob("*/*"))
+
+
+def test_bad_input_is_one_line(tmp_path, capsys):
+    assert command(["merge", str(tmp_path / "nothing")]) == 2
+    write_lines(tmp_path / "a.jsonl", [result(0), result(1, version="2")])
+    assert command(["merge", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+    assert all(line.startswith("longspan: ") for line in capsys.readouterr().err.splitlines())
+    for arguments in (["temporal-order"], *(["jsb", "--shard", shard] for shard in ("0/2", "3/2", "x", "1"))):
+        assert command(["compare-methods", *arguments]) == 2
+    assert capsys.readouterr().err.count("longspan: ") == 5
+
+
+def test_the_shipped_recipe_is_run_apart_without_dropout_and_averaging(tiny, tmp_path):
+    definition = define_for(tiny, seed=1)
+    for arm in definition.arms:
+        config = definition.config_of(arm, RECIPE_SLOT)
+        assert (config.dropout, config.averaging, config.recipe) == (0, 0, arm)
+        assert config.max_updates == (10 if config.optimizer == "sgd" else 0)
+    assert config_without_limits(definition.config_of("sgd+c", RECIPE_SLOT)) == config_without_limits(
+        dataclasses.replace(recipes.settings("sgd+c", "jsb"), dropout=0, averaging=0)
+    )
+    study = StudyFolder(tmp_path, definition, Shard())
+    (ended, _), *_ = run_shard(study, tiny, environment={}, arms=("sgd",), recipes_only=True)
+    assert ended.slot == RECIPE_SLOT
+
+
+def config_without_limits(config):
+    return dataclasses.replace(config, max_updates=0, max_epochs=1, patience=1)

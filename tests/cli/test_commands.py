@@ -1,0 +1,248 @@
+"""The command line as a person meets it: what it prints, its exit codes, and one clear line for bad input."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import run, with_flags
+from longspan.data.archive import write_set
+from tests.support.catalog import tiny_music
+
+SMALL = ["--hidden-size", "8", "--chunk-length", "10", "--max-epochs", "2", "--learning-rate", "0.05"]
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "tiny.npz"
+    write_set(path, tiny_music())
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    return {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
+
+
+@pytest.fixture(scope="module")
+def trained(data_file, environment, tmp_path_factory) -> tuple[Path, str]:
+    """A run folder and what training it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["train", "sgd+clm", "--data", str(data_file), "--run-dir", str(folder), *SMALL]
+    return folder, longspan(arguments, environment).stdout
+
+
+def longspan(arguments, environment, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "longspan", *arguments], env=environment, capture_output=True, text=True, **options
+    )
+
+
+def complaint(capsys, arguments: list[str]) -> str:
+    """The one line a bad command gets."""
+    assert run(arguments) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith("longspan: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_training_ends_in_scores_beside_baselines_and_what_to_do_next(trained):
+    folder, output = trained
+    for expected in ("this model", "one rate per key", "log-likelihood", f"longspan evaluate {folder}"):
+        assert expected in output
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "environment.json",
+        "result.json",
+        "README.md",
+    }
+
+
+def test_evaluate_prints_one_json_document_and_nothing_else(trained, environment):
+    folder, _ = trained
+    finished = longspan(["evaluate", str(folder), "--split", "test", "--json"], environment)
+    scores = json.loads(finished.stdout)
+    assert finished.returncode == 0
+    assert scores["log_likelihood"] == json.loads((folder / "result.json").read_text())["test"]["log_likelihood"]
+    assert 0 < scores["accuracy_union"] <= scores["accuracy"] <= 1
+    assert scores["references"]["one_rate_per_key"]["log_likelihood"] < 0
+
+
+def test_settings_come_from_recipe_then_toml_then_flags(data_file, environment, tmp_path):
+    toml = tmp_path / "settings.toml"
+    toml.write_text("hidden_size = 6\nlearning_rate = 0.07\n")
+    folder = tmp_path / "run"
+    arguments = ["train", "sgd+r", "--data", str(data_file), "--run-dir", str(folder), "--toml", str(toml)]
+    finished = longspan([*arguments, "--hidden-size", "5", "--max-epochs", "1", "--json"], environment)
+    assert finished.returncode == 0, finished.stderr
+    config = json.loads((folder / "config.json").read_text())["config"]
+    assert (config["hidden_size"], config["learning_rate"], config["activation"]) == (5, 0.07, "rectifier")
+
+
+def test_a_budget_saves_and_stops_and_resuming_ends_like_a_run_without_one(data_file, environment, tmp_path, trained):
+    folder = tmp_path / "run"
+    arguments = ["train", "sgd+clm", "--data", str(data_file), "--run-dir", str(folder), *SMALL, "--budget"]
+    finished = longspan([*arguments, "0.001s", "--json"], environment)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["status"] == "interrupted"
+    resumed = longspan(["resume", str(folder), "--json"], environment)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (folder / "metrics.jsonl").read_bytes() == (trained[0] / "metrics.jsonl").read_bytes()
+    refused = longspan([*arguments, "soon", "--json"], environment)
+    assert refused.stderr == (
+        "longspan: --budget must be a number and one of s, m, h, d, such as 90m or 2h: got 'soon'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "fields", "shown"),
+    [
+        ("hidden_size must be above 0", ["hidden_size"], "--hidden-size must be above 0"),
+        ("output nade does not predict", [], "output nade does not predict"),
+        ("cores must be cores of it", ["cores"], "--cores must be cores of it"),
+        ("/a/run_dir is full, run_dir names another", ["run_dir"], "/a/run_dir is full, --run-dir names another"),
+        ("lower l1 or clip", ["l1", "clip"], "lower --l1 or --clip"),
+    ],
+)
+def test_fields_become_flags_where_the_command_line_shows_a_message(message, fields, shown):
+    assert with_flags(message, fields) == shown
+
+
+def test_a_diverged_run_has_its_own_exit_code_and_advice(data_file, environment, tmp_path):
+    arguments = ["train", "sgd+r", "--data", str(data_file), "--run-dir", str(tmp_path / "run"), *SMALL]
+    finished = longspan([*arguments, "--learning-rate", "1e30"], environment)
+    assert finished.returncode == 3
+    assert "update" in finished.stderr
+    assert "--learning-rate" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_a_run_that_can_be_resumed(data_file, environment, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["train", "sgd+c", "--data", str(data_file), "--run-dir", str(folder), *SMALL, "--hidden-size", "64"]
+
+    def limit_file_size():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    without_cache = {**environment, "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    finished = longspan([*arguments, "--json"], without_cache, preexec_fn=limit_file_size)
+    assert finished.returncode == 2
+    assert "cannot write" in finished.stderr.splitlines()[-1]
+    assert "Traceback" not in finished.stderr
+    assert not list(folder.glob("checkpoints/[0-9]*"))
+    assert not list(folder.glob("**/.*.part"))
+    assert longspan(["resume", str(folder), "--json"], environment).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hints"),
+    [
+        (["trian"], ["trian", "train"]),
+        (["train", "sgd+x"], ["sgd+x", "c, l, r, m"]),
+        (["train", "--learning-rate", "-1"], ["--learning-rate", "-1"]),
+        (["train", "--momentum", "1"], ["--momentum", "below 1"]),
+        (["train", "--leak-low", "0.5", "--leak-high", "0.1"], ["--leak-low", "0.5"]),
+        (["train", "--checkpoint-seconds", "nan"], ["--checkpoint-seconds", "nan"]),
+        (["train", "--toml", "nowhere.toml"], ["nowhere.toml"]),
+        (["train", "--data", "jbs"], ["jbs", "did you mean 'jsb'"]),
+        (["train", "nade:sgd", "--data", "ptb-chars"], ["nade", "symbols"]),
+        (["resume", "nowhere"], ["nowhere", "config.json"]),
+        (["evaluate", "nowhere"], ["nowhere", "config.json"]),
+        (["data", "info", "nowhere.npz"], ["nowhere.npz"]),
+        (["data", "lst"], ["lst", "list"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_words_get_one_line(arguments, hints, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "ptb-chars" in arguments and not os.environ.get("LONGSPAN_DATA"):
+        pytest.skip("LONGSPAN_DATA does not name a folder with the benchmark files")
+    error = complaint(capsys, arguments)
+    for hint in hints:
+        assert hint in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_midi_files(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "MIDI" in complaint(capsys, ["train", "--data", str(tmp_path / "empty")])
+
+
+def test_only_truncated_midi_files(capsys, tmp_path):
+    (tmp_path / "broken.mid").write_bytes(b"MThd\x00\x00\x00\x06\x00\x01\x00")
+    error = complaint(capsys, ["data", "import", str(tmp_path), "--name", "mine", "--data-dir", str(tmp_path / "data")])
+    assert "broken.mid" in error
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_text_of_one_line(capsys, tmp_path):
+    (tmp_path / "short.txt").write_text("only this\n")
+    assert "line" in complaint(capsys, ["train", "--data", str(tmp_path / "short.txt")])
+
+
+def test_a_benchmark_with_the_wrong_checksum(capsys, tmp_path):
+    (tmp_path / "JSB_Chorales.mat").write_bytes(b"not the rolls")
+    error = complaint(capsys, ["train", "--data", "jsb", "--data-dir", str(tmp_path)])
+    assert "JSB_Chorales.mat" in error
+    assert "ac0e608527cc411c" in error
+
+
+def test_a_folder_that_cannot_be_written(capsys, data_file, tmp_path):
+    (tmp_path / "file").write_text("")
+    error = complaint(capsys, ["train", "--data", str(data_file), "--run-dir", str(tmp_path / "file" / "run")])
+    assert "cannot write" in error
+
+
+def test_a_run_folder_that_is_taken(capsys, data_file, trained):
+    folder, _ = trained
+    before = (folder / "config.json").read_bytes()
+    error = complaint(capsys, ["train", "--data", str(data_file), "--run-dir", str(folder)])
+    assert f"longspan resume {folder}" in error
+    assert (folder / "config.json").read_bytes() == before
+
+
+def test_data_that_changed_under_a_run(capsys, trained, tmp_path):
+    folder, _ = trained
+    data_path = Path(json.loads((folder / "config.json").read_text())["config"]["data"])
+    original = data_path.read_bytes()
+    try:
+        write_set(data_path, tiny_music(seed=1))
+        assert "have changed" in complaint(capsys, ["evaluate", str(folder)])
+    finally:
+        data_path.write_bytes(original)
+
+
+def test_damaged_weights_are_named(capsys, trained, environment):
+    folder, _ = trained
+    original = (folder / "model.safetensors").read_bytes()
+    try:
+        (folder / "model.safetensors").write_bytes(original[:100])
+        finished = longspan(["evaluate", str(folder)], environment)
+    finally:
+        (folder / "model.safetensors").write_bytes(original)
+    assert finished.returncode == 2
+    assert "model.safetensors does not have its checksum" in finished.stderr
+
+
+def test_doctor_tells_versions_kernels_and_data_as_json(environment):
+    findings = json.loads(longspan(["doctor", "--json"], environment).stdout)
+    assert findings["kernels"]["kernels"] in ("native", "xla")
+    assert findings["versions"]["jax"]
+    assert all(findings["writable"].values())
+
+
+def test_data_info_as_json(data_file, capsys):
+    assert run(["data", "info", str(data_file), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["splits"]["train"]["songs"] == 6
+    assert summary["baselines"]["key_rates_log_likelihood"] > summary["baselines"]["one_rate_log_likelihood"]

@@ -1,0 +1,151 @@
+"""Tokens of the Penn Treebank as the paper counts them, and of a user's text."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longspan.data import load
+from longspan.data import text as text_module
+from longspan.data.text import TextData, Vocabulary, load_text_file
+from longspan.errors import InputError
+from tests.support.real_data import DATA, needs_benchmarks
+
+LINES = [f"the cat number {word} sat on the mat" for word in "abcdefghijklmnopqrst"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "story.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def words_of(lines: list[str]) -> list[str]:
+    return [word for line in lines for word in [*line.split(), "\n"]]
+
+
+@needs_benchmarks
+def test_penn_treebank_has_the_papers_counts() -> None:
+    words, characters = load("ptb-words", DATA), load("ptb-chars", DATA)
+    assert isinstance(words, TextData)
+    assert isinstance(characters, TextData)
+    assert {split: len(tokens) for split, tokens in words.splits.items()} == {
+        "train": 929_589,
+        "valid": 73_760,
+        "test": 82_430,
+    }
+    assert {split: len(tokens) for split, tokens in characters.splits.items()} == {
+        "train": 5_017_482,
+        "valid": 393_042,
+        "test": 442_423,
+    }
+    assert (len(words.vocabulary), len(characters.vocabulary)) == (10_000, 50)
+    lines = (DATA / "ptb.test.txt").read_text().splitlines()
+    assert words.symbols.decode(words.splits["test"]) == "".join(f"{' '.join(line.split())}\n" for line in lines)
+    assert characters.symbols.decode(characters.splits["test"]) == "".join(f"{line.strip()}\n" for line in lines)
+
+
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_lines_are_split_in_order(path: Path, unit: text_module.Unit) -> None:
+    data = load_text_file(path, "story", unit)
+    assert {split: int(np.sum(ids == data.end_token)) for split, ids in data.splits.items()} == {
+        "train": 18,
+        "valid": 1,
+        "test": 1,
+    }
+    for split, lines in zip(("train", "valid", "test"), (LINES[:18], LINES[18:19], LINES[19:]), strict=True):
+        ids = data.splits[split]
+        assert ids.dtype == np.int32
+        assert ids[-1] == data.end_token
+        if unit == "character":
+            assert data.symbols.decode(ids) == "".join(line + "\n" for line in lines)
+        else:
+            expected = ["<unk>" if len(word) == 1 and word != "\n" else word for word in words_of(lines)]
+            assert [data.vocabulary[token] for token in ids] == expected
+
+
+def test_the_most_frequent_words_are_kept(path: Path) -> None:
+    counts = Counter(words_of(LINES[:18]))
+    data = load_text_file(path, "story", "word", vocabulary_size=5)
+    kept = set(data.vocabulary) - {"<unk>"}
+    assert len(data.vocabulary) == 5
+    assert "\n" in kept
+    assert min(counts[word] for word in kept) >= max(counts[word] for word in set(counts) - kept)
+    lost = sum(count for word, count in counts.items() if word not in kept)
+    assert data.remarks == (f"{lost} of 162 training words are not in the vocabulary and became <unk>",)
+    assert np.sum(data.splits["train"] == data.vocabulary.index("<unk>")) == lost
+
+
+def test_rare_characters_are_unknown_only_beyond_the_limit(path: Path) -> None:
+    whole = load_text_file(path, "story")
+    assert set(whole.vocabulary) == set("\n".join(LINES))
+    assert whole.remarks == ()
+    small = load_text_file(path, "story", vocabulary_size=4)
+    assert len(small.vocabulary) == 4
+    assert {"\n", "\ufffd", "t", " "} == set(small.vocabulary)
+
+
+@given(st.text(alphabet="the ca\n", max_size=40))
+def test_characters_survive_encoding(text: str) -> None:
+    data = Vocabulary("character", tuple("\nthe ca"))
+    assert data.decode(data.encode(text)) == text
+
+
+@given(st.lists(st.lists(st.sampled_from(["the", "cat", "<unk>"]), max_size=4), min_size=1, max_size=5))
+def test_words_survive_encoding(lines: list[list[str]]) -> None:
+    data = Vocabulary("word", ("\n", "the", "cat", "<unk>"))
+    text = "\n".join(" ".join(line) for line in lines)
+    assert data.decode(data.encode(text)) == text
+
+
+def test_strangers_become_unknown_or_are_refused() -> None:
+    words = Vocabulary("word", ("\n", "the", "<unk>"))
+    assert words.encode("the zebra\n").tolist() == [1, 2, 0]
+    characters = Vocabulary("character", ("\n", "a"))
+    with pytest.raises(InputError, match="outside the vocabulary of 2"):
+        characters.encode("az")
+
+
+def test_windows_newlines_and_byte_order_mark_do_not_matter(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "windows.txt"
+    other.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_text_file(other, "w").fingerprint == load_text_file(path, "s").fingerprint
+
+
+def test_fingerprint_tells_contents_apart(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(path.read_text().replace("cat", "tac"))
+    prints = {load_text_file(file, "x", unit).fingerprint for file in (path, other) for unit in ("word", "character")}
+    assert len(prints) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"one line only", "has 1 line, expected at least 10"),
+        (b"", "has 0 lines"),
+        (b"a\nb\n", "has 2 lines"),
+        (b"one\r\n" + "ein Käse\n".encode("latin-1") * 20, r"not UTF-8 text \(line 2\)"),
+    ],
+)
+def test_unusable_texts_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=reason):
+        load_text_file(path, "bad")
+
+
+def test_a_large_text_is_refused_unread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "TEXT_BYTES", 100)
+    monkeypatch.setattr(text_module, "_unified_newlines", lambda _: pytest.fail("read"))
+    with pytest.raises(InputError, match="more than the 100 allowed"):
+        load_text_file(path, "big")
+
+
+def test_a_vocabulary_needs_room(path: Path) -> None:
+    with pytest.raises(InputError, match=r"vocabulary size must be from 3 .* got 2"):
+        load_text_file(path, "x", "word", 2)

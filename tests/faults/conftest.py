@@ -1,0 +1,47 @@
+"""Readers against hostile and damaged files: what a reader did, took and said, measured in a process of its own."""
+
+import json
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+HANG = 300
+"""Seconds after which a reader counts as hanging; a guard and no measure of speed."""
+
+
+class Outcome(NamedTuple):
+    """`accepted`, `refused` (an `InputError`) or the name of another exception; its message; bytes of memory taken."""
+
+    outcome: str
+    message: str
+    bytes: int
+
+
+@pytest.fixture(scope="session")
+def measured() -> Iterator[Callable[[str, Path], Outcome]]:
+    """A function that runs a reader of `measure.py` on a file."""
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("needs Linux to tell the memory a process took")
+    command = [sys.executable, "-u", str(Path(__file__).with_name("measure.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        ready = selectors.DefaultSelector()
+        ready.register(server.stdout, selectors.EVENT_READ)
+
+        def measure(reader: str, path: Path) -> Outcome:
+            server.stdin.write(json.dumps([reader, str(path)]).encode() + b"\n")
+            server.stdin.flush()
+            if not ready.select(HANG):
+                server.kill()
+                pytest.fail(f"reading {path} hangs")
+            found = json.loads(server.stdout.readline())
+            return Outcome(found["outcome"], found["message"], found["bytes"])
+
+        yield measure
+        server.stdin.close()

@@ -1,0 +1,190 @@
+// Calls every kernel at odd sizes with buffers of exactly the right length, to be run under the address and
+// undefined-behaviour sanitizers; tests/ops/test_memory.py builds and runs it. Numbers are checked elsewhere.
+// With the argument "short" it takes the sizes at which vectors break, on one thread and on two.
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "simd.h"
+#include "threads.h"
+
+using namespace longspan;
+
+namespace {
+
+uint32_t state = 1;
+uint32_t next() { return state = state * 1664525u + 1013904223u; }
+long below(long bound) { return bound ? static_cast<long>(next() >> 8) % bound : 0; }
+
+// Every hundredth number is not finite: kernels must not let one decide where they read or write.
+float number() {
+  const long kind = below(300);
+  return kind == 0 ? NAN : kind == 1 ? INFINITY : kind == 2 ? -INFINITY : below(2001) / 1000.0f - 1.0f;
+}
+
+struct Floats : std::vector<float> {
+  explicit Floats(long count) : std::vector<float>(count) {
+    for (float& value : *this) value = number();
+  }
+};
+
+struct Flags {
+  explicit Flags(long count) : data(new bool[count]) {
+    for (long i = 0; i < count; ++i) data[i] = below(4) == 0;
+  }
+  std::unique_ptr<bool[]> data;
+};
+
+template <class T>
+std::vector<T> integers(long count, long bound) {
+  std::vector<T> found(count);
+  for (T& value : found) value = static_cast<T>(below(bound));
+  return found;
+}
+
+void recurrence(long time, long lanes, long units, long length) {
+  const long steps = time * lanes;
+  Floats recurrent(units * units), leak(units), drive(steps * units), first(lanes * units), weight(steps);
+  Floats hidden(steps * units), gain(steps * units), result(steps * units), square(units * units);
+  Flags resets(steps);
+  const Recurrence r{time, lanes, units, length, recurrent.data(), leak.data(), resets.data.get()};
+  for (const Activation f : {Activation::tanh, Activation::sigmoid, Activation::rectifier}) {
+    recurrence_forward(r, f, drive.data(), first.data(), hidden.data(), gain.data());
+  }
+  recurrence_tangent(r, gain.data(), drive.data(), result.data());
+  recurrence_adjoint(r, gain.data(), drive.data(), result.data());
+  recurrence_adjoint(r, gain.data(), drive.data(), result.data(), {hidden.data(), weight.data()});
+  recurrence_product(r, first.data(), hidden.data(), recurrent.data(), result.data());
+  recurrence_outer(r, first.data(), hidden.data(), drive.data(), square.data());
+}
+
+void products(long rows, long all_rows, long inputs, long outputs) {
+  const Affine a{rows, all_rows, inputs, outputs};
+  Floats x(all_rows * inputs), weights(inputs * outputs), bias(outputs), y(all_rows * outputs);
+  affine(a, x.data(), weights.data(), bias.data(), y.data());
+  affine(a, x.data(), weights.data(), nullptr, y.data());
+  affine_input_cotangent(a, weights.data(), y.data(), x.data());
+  affine_weight_cotangent(a, x.data(), y.data(), weights.data(), bias.data());
+  const auto keys = integers<uint8_t>(all_rows * inputs, 2);
+  sum_rows(a, keys.data(), weights.data(), bias.data(), y.data());
+  add_to_rows(a, keys.data(), y.data(), weights.data(), bias.data());
+  const auto symbols = integers<int32_t>(all_rows, inputs + 3);  // also some that do not exist
+  sum_rows(a, symbols.data(), weights.data(), bias.data(), y.data());
+  add_to_rows(a, symbols.data(), y.data(), weights.data(), bias.data());
+  const SelectedRows selected{all_rows, inputs, outputs, symbols.data(), y.data()};
+  selected_squares(selected);
+  add_selected(selected, 0.5f, weights.data());
+}
+
+void losses(long rows, long outputs) {
+  Floats logits(rows * outputs), weight(rows), loss(rows), gradient(rows * outputs);
+  const Loss shape{rows, outputs, weight.data()};
+  const auto keys = integers<uint8_t>(rows * outputs, 2);
+  const auto symbols = integers<int32_t>(rows, outputs);
+  for (float* wanted : {static_cast<float*>(nullptr), gradient.data()}) {
+    bernoulli_loss(shape, logits.data(), keys.data(), loss.data(), wanted);
+    softmax_loss(shape, logits.data(), symbols.data(), loss.data(), wanted);
+  }
+}
+
+void nade(long rows, long all_rows, long keys, long hidden, long one_in) {
+  const Nade shape{rows, all_rows, keys, hidden};
+  Floats visible(all_rows * keys), bias(all_rows * hidden), weights(keys * hidden), readout(hidden * keys);
+  Floats logits(all_rows * keys), by_bias(all_rows * hidden), by_weights(keys * hidden), by_readout(hidden * keys);
+  const NadeParameters p{visible.data(), bias.data(), weights.data(), readout.data()};
+  std::vector<uint8_t> targets(all_rows * keys);
+  for (uint8_t& on : targets) on = below(one_in) == 0;
+  nade_logits(shape, p, targets.data(), logits.data());
+  nade_tangent(shape, p, targets.data(), p, logits.data());
+  nade_adjoint(shape, p, targets.data(), logits.data(), {by_bias.data(), by_weights.data(), by_readout.data()});
+}
+
+void ranges(long steps, long rows, long units, long classes) {
+  Floats hidden(steps * units), weights(rows * units), bias(rows), scale(steps), log_prob(steps);
+  Floats gradient(steps * units), room(steps * rows);
+  std::vector<int32_t> target(steps), start(steps), stop(steps);
+  for (long s = 0; s < steps; ++s) {
+    const long c = below(classes);
+    start[s] = static_cast<int32_t>(rows * c / classes);
+    stop[s] = static_cast<int32_t>(rows * (c + 1) / classes);
+    target[s] = static_cast<int32_t>(start[s] + below(stop[s] - start[s]));
+  }
+  const Ranges r{steps,       rows,          units,        hidden.data(), weights.data(),
+                 bias.data(), target.data(), start.data(), stop.data()};
+  range_log_prob(r, log_prob.data());
+  range_tangent(r, weights.data(), bias.data(), log_prob.data());
+  for (const long size : {0l, steps * rows / 2, steps * rows}) {
+    const Room kept{room.data(), size};
+    range_gradient(r, scale.data(), log_prob.data(), gradient.data(), kept);
+    range_add_gradient(r, scale.data(), kept, weights.data(), bias.data());
+  }
+}
+
+void update(std::initializer_list<long> sizes) {
+  for (const bool moving : {false, true}) {
+    std::vector<Floats> parameters, velocities, gradients;
+    for (const long size : sizes) {
+      parameters.emplace_back(size), velocities.emplace_back(size), gradients.emplace_back(size);
+    }
+    std::vector<Leaf> leaves;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      float* velocity = moving ? velocities[i].data() : nullptr;
+      leaves.push_back({static_cast<long>(parameters[i].size()), parameters[i].data(), velocity, gradients[i].data(),
+                        parameters[i].data(), velocity});
+    }
+    clip_nesterov(leaves, {0.1f, 1.0f, 0.5f, 0.9f, 0.9f});
+  }
+}
+
+// An exception on any thread reaches the caller, after all parts are done.
+bool failures_arrive() {
+  std::atomic<long> done{0};
+  try {
+    in_parallel(8, [&](long part) {
+      ++done;
+      if (part % 3 == 1) throw std::runtime_error("expected");
+    });
+  } catch (const std::runtime_error&) {
+    return done == 8;
+  }
+  return false;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const FlushDenormals guard;
+  const bool short_form = count > 1 && std::string(arguments[1]) == "short";
+  for (const long workers : {1, 2}) {
+    set_threads(workers);
+    if (!failures_arrive()) return 1;
+    for (const long units : short_form ? std::vector<long>{3, 200} : std::vector<long>{1, 3, 8, 17, 37, 250}) {
+      for (const long lanes : {1, 2, 5}) {
+        for (const long time : {1, 4}) {
+          for (const long length : {0l, 1l, time}) recurrence(time, lanes, units, length);
+        }
+      }
+      for (const long rows : {0, 1, 7, 19}) {
+        for (const long outputs : {1, 5, 16, 33, 250}) products(rows, rows + 1, units, outputs);
+        losses(rows, units);
+      }
+      for (const long one_in : {1, 4, 1000}) {
+        for (const long rows : {0, 1, 6}) nade(rows, rows + 2, units, units == 37 ? 150 : units + 2, one_in);
+      }
+      for (const long steps : {1, 2, 5, 40}) {
+        for (const long rows : {2, 9, 130}) ranges(steps, rows, units, rows < 4 ? 1 : 3);
+      }
+    }
+    update({1, 0, 17, 5000, 4096});
+  }
+  set_threads(12);
+  products(5000, 5001, 5, 8);  // worth twelve threads, but with columns for fewer
+  std::puts("all kernels ran");
+}

@@ -1,0 +1,121 @@
+"""The paper's spaces, and the part of a space around a winner."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from longspan import recipes
+from longspan.config import TrainConfig
+from longspan.data import target_kind
+from longspan.errors import InputError
+from longspan.reproduction import spaces, tables
+from longspan.reproduction.spaces import space_near
+from longspan.search.space import parse_space, position, slot_config
+
+BOUNDS = {
+    "hidden_size": (100, 400),
+    "momentum": (1e-3, 0.95),
+    "l1": (1e-6, 1e-3),
+    "leak_low": (0.02, 0.2),
+    "leak_high": (0.02, 0.2),
+    "recurrent_scale": (0.2, 1.0),
+    "input_scale": (0.05, 0.5),
+}
+MUSIC_RECIPES = ["sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm"]
+
+
+def paper_space(base: TrainConfig) -> dict:
+    return spaces.paper_space(base, target_kind(base.data))
+
+
+@pytest.mark.parametrize("recipe", MUSIC_RECIPES)
+def test_music_draws_stay_within_their_intervals_and_letters(recipe):
+    base = recipes.settings(recipe, "jsb")
+    space = parse_space(paper_space(base), base)
+    drawn = [slot_config(base, space, slot) for slot in range(1, 200)]
+    for name, (low, high) in BOUNDS.items():
+        values = [getattr(config, name) for config in drawn]
+        if name in space:
+            assert low <= min(values) <= max(values) <= high
+            assert len(set(values)) > 50
+    letters = recipe.partition("+")[2]
+    assert ("momentum" in space) == ("m" in letters)
+    assert ("l1" in space) == ("r" in letters)
+    assert {config.activation for config in drawn} == ({"rectifier"} if "r" in letters else {"tanh", "sigmoid"})
+    assert {config.leaky_share for config in drawn} == ({0.0, 0.25, 0.5} if "l" in letters else {0.0})
+    assert {config.clip for config in drawn} == {base.clip}
+    assert all(config.leak_low <= config.leak_high for config in drawn)
+    assert {config.learning_rate_schedule for config in drawn} == {"constant", "plateau", "inverse"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data"),
+    [(recipe, "jsb") for recipe in MUSIC_RECIPES] + [("sgd+cl", "ptb-words"), ("sgd+cl", "ptb-chars")],
+)
+def test_effective_rates_are_even_in_their_logarithm_from_a_thousandth_to_ten(recipe, data):
+    """With momentum each gradient acts 1 / (1 - momentum) times, so that is what the rate is divided by."""
+    base = recipes.settings(recipe, data)
+    space = parse_space(paper_space(base), base)
+    drawn = [slot_config(base, space, slot) for slot in range(1, 400)]
+    effective = np.array([config.learning_rate / (1 - config.momentum) for config in drawn])
+    assert stats.kstest((np.log10(effective) + 3) / 4, "uniform").pvalue > 1e-3
+    if data != "jsb":
+        assert {config.hidden_size for config in drawn} == {base.hidden_size}
+        assert {config.learning_rate_schedule for config in drawn} == {base.learning_rate_schedule}
+
+
+def test_hessian_free_searches_no_rate_and_a_summed_loss_the_papers_own():
+    assert "learning_rate" not in paper_space(recipes.settings("hf", "jsb"))
+    summed = dataclasses.replace(recipes.settings("sgd+c", "jsb"), loss="sum")
+    assert paper_space(summed)["learning_rate"] == {"low": 1e-4, "high": 1e-1, "log": True}
+
+
+@pytest.mark.parametrize("recipe", sorted({row for row, _ in tables.TABLE1}))
+def test_every_row_we_have_has_a_space(recipe):
+    try:
+        base = recipes.settings(recipe, "jsb")
+    except InputError:
+        pytest.skip(f"{recipe} is not a recipe yet")
+    space = parse_space(paper_space(base), base)
+    assert slot_config(base, space, 3) != base
+
+
+def test_leaks_are_drawn_as_one_interval():
+    base = recipes.settings("sgd+cl", "jsb")
+    space = parse_space(paper_space(base), base)
+    drawn = [slot_config(base, space, slot) for slot in range(1, 50)]
+    ends = {name: dimension for name, dimension in space.items() if name in ("leak_low", "leak_high")}
+    raw = [[end.draw(position(base.seed, slot, name), slot) for name, end in ends.items()] for slot in range(1, 50)]
+    assert any(low > high for low, high in raw)
+    for config, both in zip(drawn, raw, strict=True):
+        assert [config.leak_low, config.leak_high] == sorted(both)
+    assert all(a.leak_low != b.leak_low for a, b in itertools.pairwise(drawn))
+
+
+def test_near_a_winner_the_space_is_narrow_and_holds_it():
+    space = {
+        "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
+        "hidden_size": {"low": 100, "high": 400},
+        "momentum": {"low": 1e-3, "high": 0.95},
+        "l1": {"low": 1e-6, "high": 1e-3, "log": True},
+        "activation": ["tanh", "sigmoid"],
+    }
+    winner = TrainConfig(learning_rate=0.7, hidden_size=390, momentum=0.9, activation="sigmoid")  # and no L1
+    near = space_near(winner, space)
+    assert near == {
+        "learning_rate": {"low": 0.248, "high": 1.97, "log": True},
+        "hidden_size": {"low": 345, "high": 400},
+        "momentum": {"low": 0.758, "high": 0.95},
+    }
+    for slot in range(1, 20):
+        drawn = slot_config(winner, parse_space(near, winner), slot)
+        assert (drawn.activation, drawn.l1) == ("sigmoid", 0.0)
+    rate = {"learning_rate": spaces.MEAN_RATE}
+    (around,) = space_near(dataclasses.replace(winner, learning_rate=0.07), rate).values()
+    assert around["effective"]
+    assert around["low"] == pytest.approx(0.7 / 10**0.6, rel=0.01)  # 0.15 of four decades below 0.07 / (1 - 0.9)
+    beyond = space_near(TrainConfig(hidden_size=450), {"hidden_size": {"low": 100, "high": 400}})
+    assert beyond == {"hidden_size": {"low": 405, "high": 450}}

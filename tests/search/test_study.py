@@ -1,0 +1,390 @@
+"""Studies: a slot is claimed by one worker at a time, survives its death, and has one outcome in the end."""
+
+import dataclasses
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import optuna
+import pytest
+import sqlalchemy
+
+from longspan.config import TrainConfig
+from longspan.errors import InputError
+from longspan.search import machine, storage
+from longspan.search import study as studies
+from longspan.search.space import define
+from longspan.search.study import REFERENCE_SLOTS, ClaimLost, Outcome, create_or_continue, open_study
+
+BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
+SPACE = {
+    "learning_rate": {"low": 1e-3, "high": 0.1, "log": True},
+    "hidden_size": {"low": 5, "high": 9},
+    "activation": ["tanh", "sigmoid"],
+    "l1": {"low": 1e-6, "high": 1e-3, "log": True},
+}
+DONE = Outcome("done", "reached 3 epochs", -2.5, -2.0, 2, 3, 1.0)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'study.db'}"
+    server = storage.normalized(request.getfixturevalue("server"))
+    engine = sqlalchemy.create_engine(server, isolation_level="AUTOCOMMIT")
+    name = f"test_{time.time_ns()}"
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server.rpartition("/")[0] + f"/{name}"
+
+
+@pytest.fixture
+def sqlite(tmp_path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+def make_study(url: str, slots: int = 6, **options):
+    return create_or_continue(url, define("tiny", BASE, SPACE, "fingerprint", **options), slots)
+
+
+CLAIM_ALL = """
+import sys, time
+from longspan.search.study import Outcome
+from longspan.search.study import open_study
+from longspan.search import machine
+study = open_study(sys.argv[1], "tiny")
+with machine.present() as name:
+    while True:
+        claim = study.claim(name)
+        if claim is None:
+            break
+        print(claim.slot, flush=True)
+        time.sleep(float(sys.argv[2]))
+        study.record(claim, Outcome("done", "", -float(claim.slot), epochs=1))
+"""
+
+
+def start_claimer(url: str, seconds: float) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", CLAIM_ALL, url, str(seconds)], stdout=subprocess.PIPE, text=True)
+
+
+def test_several_workers_claim_every_slot_exactly_once(url):
+    study = make_study(url, slots=10)
+    workers = [start_claimer(url, 0.02) for _ in range(2)]
+    claimed = [int(line) for worker in workers for line in worker.communicate()[0].split()]
+    assert [worker.returncode for worker in workers] == [0] * 2
+    assert sorted(claimed) == list(range(10))
+    assert [(slot.status, slot.outcome.valid_log_likelihood) for slot in study.slots()] == [
+        ("done", -float(number)) for number in range(10)
+    ]
+    assert len(optuna.load_study(study_name="tiny", storage=storage.normalized(url)).trials) == 10
+
+
+def test_the_slot_of_a_worker_killed_on_this_machine_is_free_at_once(url):
+    study = make_study(url)
+    worker = start_claimer(url, 1000)
+    assert worker.stdout.readline() == "0\n"
+    assert study.claim("me").slot == 1
+    worker.send_signal(signal.SIGKILL)
+    worker.communicate()
+    claim = study.claim("me")
+    assert claim.slot == 0
+    study.record(claim, DONE)
+    first = study.slots()[0]
+    assert (first.status, first.outcome, first.deaths) == ("done", DONE, 1)
+
+
+def test_a_worker_elsewhere_is_dead_after_the_grace_period_and_not_before(url):
+    study = make_study(url, heartbeat_seconds=100)
+    lost = study.claim("worker-on-another-machine")
+    assert study.claim("me").slot == 1
+    _age_heartbeats(study, seconds=390)
+    assert study.claim("me").slot == 2
+    _age_heartbeats(study, seconds=20)
+    assert study.claim("me").slot == 0
+    with pytest.raises(ClaimLost):
+        study.record(lost, DONE)
+    with pytest.raises(ClaimLost):
+        lost.report([{"epoch": 1, "valid_log_likelihood": -3.0}])
+
+
+def _age_heartbeats(study, seconds: int) -> None:
+    with study._storage.engine.begin() as connection:
+        table = sqlalchemy.Table("trial_heartbeats", sqlalchemy.MetaData(), autoload_with=connection)
+        for row in connection.execute(sqlalchemy.select(table)).all():
+            older = row.heartbeat.fromtimestamp(row.heartbeat.timestamp() - seconds)
+            connection.execute(
+                table.update().where(table.c.trial_heartbeat_id == row.trial_heartbeat_id).values(heartbeat=older)
+            )
+
+
+def test_heartbeats_are_sent_while_a_slot_is_run(sqlite):
+    study = make_study(sqlite, heartbeat_seconds=100)
+    claim = study.claim("worker-on-another-machine")
+    beats = []
+    claim.beat = lambda: beats.append(1)
+    with claim.kept_alive(0.01):
+        deadline = time.monotonic() + 10
+        while len(beats) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(beats) >= 3
+
+
+def test_a_worker_killed_in_the_middle_of_a_claim_leaves_the_slot_free(sqlite):
+    study = make_study(sqlite)
+    study._add_attempt(0, optuna.trial.TrialState.RUNNING)  # killed before it could sign
+    assert study.claim("me").slot == 0
+    assert [slot.status for slot in study.slots()] == ["running", *["waiting"] * 5]
+    optuna.load_study(study_name="tiny", storage=sqlite).enqueue_trial({"learning_rate": 0.05})  # by hand, no slot
+    assert study.claim("me").slot == 1
+
+
+def test_a_worker_killed_before_it_could_finish_the_record_leaves_the_slot_free(sqlite):
+    study = make_study(sqlite, slots=2)
+    with machine.present() as name:
+        claim = study.claim(name)
+        claim.note("outcome", {"status": "done", "reason": "", "valid_log_likelihood": -1.0})
+    (machine.machine_folder() / f"{name}.alive").touch()  # what a killed worker leaves behind
+    again = study.claim("me")
+    assert again.slot == 0
+    study.record(again, DONE)
+    assert study.slots()[0].outcome == DONE
+
+
+def test_a_claim_that_lost_the_storage_halfway_leaves_its_slot_free(sqlite, monkeypatch):
+    """The worker is alive and asks again, so nobody would ever bury the attempt for it."""
+    study = make_study(sqlite, slots=2)
+
+    def out_of_reach(claim):
+        raise optuna.exceptions.StorageInternalError
+
+    with monkeypatch.context() as patched, machine.present() as name:
+        patched.setattr(studies.Claim, "beat", out_of_reach)
+        with pytest.raises(optuna.exceptions.StorageInternalError):
+            study.claim(name)
+        patched.undo()
+        assert study.claim(name).slot == 0
+
+
+def test_a_diverged_slot_is_finished_and_never_wins(sqlite):
+    study = make_study(sqlite, slots=1)
+    study.record(study.claim("me"), Outcome("diverged", "update 3: loss nan", epochs=2))
+    assert study.claim("me") is None
+    assert study.slots()[0].status == "diverged"
+    assert study.slots()[0].outcome.reason == "update 3: loss nan"
+
+
+def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
+    monkeypatch.setattr(studies, "MOST_DEATHS", 3)
+    study = make_study(sqlite, slots=1)
+    for _ in range(4):
+        study.release(study.claim("me"))
+    assert study.slots()[0].deaths == 0
+    assert study.claim("me").slot == 0
+
+
+def test_a_slot_that_kills_every_worker_is_given_up(sqlite, monkeypatch):
+    monkeypatch.setattr(studies, "MOST_DEATHS", 3)
+    study = make_study(sqlite, slots=2)
+    (machine.machine_folder()).mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        (machine.machine_folder() / f"dead-{number}.alive").touch()
+        assert study.claim(f"dead-{number}").slot == 0
+    assert study.claim("me").slot == 1
+    lost = study.slots()[0]
+    assert (lost.status, lost.finished) == ("lost", True)
+    assert "3 workers died" in lost.outcome.reason
+    assert not (machine.machine_folder() / "dead-2.alive").exists()
+
+
+def test_with_pruning_the_reference_slots_come_first(sqlite):
+    study = make_study(sqlite, slots=REFERENCE_SLOTS + 2, prune=True)
+    claims = [study.claim("me") for _ in range(REFERENCE_SLOTS)]
+    assert study.claim("me") is None
+    for claim in claims[:-1]:
+        study.record(claim, DONE)
+    assert study.claim("me") is None
+    study.record(claims[-1], Outcome("diverged", ""))
+    assert study.claim("me").slot == REFERENCE_SLOTS
+
+
+def test_parameters_are_recorded_for_the_dashboard_and_hold_what_the_slot_runs(sqlite):
+    study = make_study(sqlite)
+    for _ in range(6):
+        study.claim("me")
+    trials = optuna.load_study(study_name="tiny", storage=sqlite).trials
+    assert [trial.user_attrs["slot"] for trial in trials] == list(range(6))
+    for trial in trials[1:]:
+        config = study.definition.config_of(trial.user_attrs["slot"])
+        assert trial.params == {name: getattr(config, name) for name in SPACE}
+    assert trials[0].params == {"learning_rate": 0.5, "hidden_size": 200, "activation": "tanh"}  # l1 = 0 has no log
+
+
+def test_scores_are_reported_once_per_epoch(sqlite):
+    study = make_study(sqlite)
+    claim = study.claim("me")
+    metrics = [{"epoch": number, "valid_log_likelihood": -10.0 + number} for number in (1, 2, 3)]
+    claim.report(metrics[:2])
+    claim.report(metrics)
+    assert study.slots()[0].curve == {1: -9.0, 2: -8.0, 3: -7.0}
+
+
+def test_a_study_goes_on_only_under_the_same_settings(sqlite):
+    make_study(sqlite, slots=2)
+    assert make_study(sqlite, slots=5).slot_count == 5
+    assert make_study(sqlite, slots=3).slot_count == 5
+    other = dataclasses.replace(BASE, hidden_size=7)
+    with pytest.raises(InputError, match="hidden_size 200, now 7"):
+        create_or_continue(sqlite, define("tiny", other, SPACE, "fingerprint"), 2)
+    with pytest.raises(InputError, match="space of activation"):
+        create_or_continue(sqlite, define("tiny", BASE, SPACE | {"activation": ["tanh"]}, "fingerprint"), 2)
+    with pytest.raises(InputError, match="data fingerprint"):
+        create_or_continue(sqlite, define("tiny", BASE, SPACE, "other"), 2)
+
+
+def test_what_cannot_be_opened_is_one_clear_line(sqlite):
+    make_study(sqlite)
+    with pytest.raises(InputError, match=r"no study 'other'.*there are: tiny"):
+        open_study(sqlite, "other")
+    optuna.create_study(study_name="foreign", storage=sqlite)
+    assert open_study(sqlite).definition.name == "tiny"
+    create_or_continue(sqlite, define("second", BASE, SPACE, "fingerprint"), 2)
+    with pytest.raises(InputError, match=r"expected the name of a study.*there are: tiny, second"):
+        open_study(sqlite)
+    with pytest.raises(InputError, match="no study 'foreign' of longspan"):
+        open_study(sqlite, "foreign")
+    with pytest.raises(InputError, match=r"cannot use storage mysql://u:\*\*\*@h/d"):
+        storage.normalized("mysql://u:secret@h/d")
+    with pytest.raises(InputError, match="cannot open storage postgresql") as error:
+        open_study(storage.normalized("postgresql://nobody:secret@127.0.0.1:9/none?connect_timeout=2"), "x")
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["empty", "not a database", "another program's"])
+def test_a_file_that_is_no_storage_is_refused_and_left_as_it_is(kind, tmp_path):
+    file = tmp_path / "no.db"
+    if kind == "another program's":
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE photos (name TEXT)")
+    else:
+        file.write_bytes(b"" if kind == "empty" else b"this is not a database" * 100)
+    before = file.read_bytes()
+    with pytest.raises(InputError, match=r"expected a study's storage, got .*no\.db, which has no studies in it"):
+        open_study(f"sqlite:///{file}", "x")
+    assert file.read_bytes() == before
+
+
+def test_outcomes_from_elsewhere_are_adopted_where_nothing_is_known(sqlite):
+    study = make_study(sqlite, slots=4)
+    study.record(study.claim("me"), DONE)
+    better = Outcome("done", "elsewhere", -1.0, -1.0, 1, 1)
+    study.adopt({0: better, 1: better, 2: Outcome("diverged", "nan")}, {"slots": 3})
+    assert [slot.status for slot in study.slots()] == ["done", "done", "diverged", "waiting"]
+    assert [slot.outcome for slot in study.slots()[:2]] == [DONE, better]
+    assert study.claim("me").slot == 3
+    assert study.result == {"slots": 3}
+    assert not study.concluded
+    study.adopt({0: better}, {"slots": 4})
+    assert study.result == {"slots": 3}
+
+
+def test_presence_tells_the_living_from_the_dead_and_the_unknown():
+    with machine.present() as name:
+        assert not machine.is_gone(name)
+        probe = f"from longspan.search import machine; print(machine.is_gone({name!r}))"
+        seen = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+        assert seen.stdout == "False\n"
+    assert not machine.is_gone(name)  # left in peace, so nothing is known of it
+    with pytest.raises(RuntimeError), machine.present() as crashed:
+        raise RuntimeError
+    assert machine.is_gone(crashed)
+    machine.forget(crashed)
+    assert not machine.is_gone(crashed)
+
+
+def test_urls_are_brought_to_one_form(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert storage.normalized("sqlite:///a/../b.db") == f"sqlite:///{Path.cwd() / 'b.db'}"
+    for url in ("postgres://h/d", "postgresql://h/d", "postgresql+psycopg://h/d"):
+        assert storage.normalized(url) == "postgresql+psycopg://h/d"
+    monkeypatch.setenv("LONGSPAN_STORAGE", "postgres://h/d")
+    assert storage.url_from(None) == "postgresql+psycopg://h/d"
+    monkeypatch.delenv("LONGSPAN_STORAGE")
+    with pytest.raises(InputError, match="expected the URL"):
+        storage.url_from(None)
+
+
+def test_definitions_survive_the_storage(sqlite):
+    study = make_study(sqlite, prune=True, heartbeat_seconds=7)
+    again = open_study(sqlite, "tiny")
+    assert again.definition == study.definition
+    assert again.definition.identity == study.definition.identity
+    assert json.dumps(again.definition.space) == json.dumps(SPACE)
+
+
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_a_worker_name_in_the_storage_cannot_delete_a_file(sqlite, tmp_path, relative):
+    study = make_study(sqlite, slots=1)
+    claim = study.claim("host-1-ab")
+    assert claim is not None
+    precious = tmp_path / "precious.txt"
+    precious.write_text("kept")
+    up = Path(*[".."] * len(machine.machine_folder().parts))
+    claim.note("worker", str(up / precious.relative_to("/") if relative else precious))
+    assert open_study(sqlite).claim("host-2-cd") is None  # nobody here knows that worker to be dead
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "", "a\x1b[31mb"])
+def test_a_study_whose_name_leads_out_of_its_folder_is_refused(sqlite, name):
+    definition = make_study(sqlite).definition
+    with pytest.raises(InputError, match="cannot be named"):
+        define(name, definition.base, definition.space, definition.fingerprint)
+    made = optuna.create_study(storage=sqlite, study_name=name)
+    made.set_user_attr("slots", 1)
+    made.set_user_attr("definition", {**msgspec.to_builtins(definition), "name": name})
+    with pytest.raises(InputError, match="cannot be named"):
+        open_study(sqlite, name)
+    made.set_user_attr("definition", msgspec.to_builtins(definition))
+    with pytest.raises(InputError, match="says that it is"):
+        open_study(sqlite, name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:SECRET@host/x",
+        "postgresql://me:SEC@RET@host/x",
+        "postgresql://me:SECRET%40@host/x",
+        "postgresql://host/x?user=me&password=SECRET",
+        "postgresql:/me:SECRET@host/x",
+        "postgres//me:SECRET@host",
+        "mysql://me:SECRET@host/x",
+        "SECRET",
+    ],
+)
+def test_no_form_of_a_url_shows_its_password(url):
+    shown = [storage.hide_password(url)]
+    try:
+        storage.open_storage(storage.normalized(url), 1, 4)
+    except InputError as error:
+        shown.append(str(error))
+    assert len(shown) == 2
+    for text in shown:
+        assert "SEC" not in text
+        assert "RET" not in text
+
+
+def test_what_is_no_secret_is_shown():
+    assert (
+        storage.hide_password("postgresql+psycopg://me:x@host:5433/studies") == "postgresql://me:***@host:5433/studies"
+    )
+    assert storage.hide_password("sqlite:////tmp/study.db") == "sqlite:////tmp/study.db"

@@ -1,0 +1,1 @@
+"""What tests share: slow twins in NumPy, tiny data and runs, servers and folders as they would be found."""
