@@ -151,6 +151,40 @@ def test_a_kill_between_checksum_and_file_leaves_the_old_content_readable(run_pa
     assert files.read(name) == b"new"
 
 
+@pytest.mark.parametrize("name", ["timing.jsonl", "status.json"])
+def test_a_kill_at_any_moment_of_a_files_first_write_leaves_a_folder_that_goes_on(run_path, name, monkeypatch):
+    files = SealedFolder(run_path)
+    first_write = files.append if name in seals.GROWING else files.write
+    (run_path / name).unlink()
+    for moment in range(20):
+        files.seal()
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", killing_at(moment))
+            try:
+                first_write(name, b"new\n")
+            except Killed:
+                assert files.read(name) in (None, b"", b"new\n")
+                (run_path / name).unlink(missing_ok=True)
+            else:
+                break
+    assert moment >= 3
+    assert files.read(name) == b"new\n"
+    (run_path / name).unlink()
+    with pytest.raises(InputError, match=f"{name} is missing"):
+        files.read(name)
+
+
+def killing_at(moment: int):
+    """An `fsync` whose process is killed at a call."""
+    left = iter(range(moment, -1, -1))
+
+    def fsync(_):
+        if next(left, None) == 0:
+            raise Killed
+
+    return fsync
+
+
 def test_a_torn_last_line_is_neither_read_nor_kept(run_path):
     files = SealedFolder(run_path)
     before = files.read("metrics.jsonl")

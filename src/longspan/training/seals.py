@@ -1,8 +1,9 @@
 """Checksums of the files of a run folder, kept in `checksums.json`: damaged files are refused, never used.
 
 For each file, `checksums.json` lists the contents it may have. Before a file changes, its next content is added beside
-the present one, so that being killed between the two writes leaves a file that still matches. A file that grows by
-lines may end in a part that is not listed yet; readers see the longest prefix that is.
+the present one, so that being killed between the two writes leaves a file that still matches; before its first write,
+that it may be absent is listed too, until it is there. A file that grows by lines may end in a part that is not listed
+yet; readers see the longest prefix that is.
 """
 
 import hashlib
@@ -38,6 +39,9 @@ class Content(msgspec.Struct, frozen=True):
         return len(content) >= self.size and Content.of(content[: self.size]) == self
 
 
+ABSENT = Content(0, "absent")
+"""Listed in place of a content while a file is written for the first time."""
+
 Seals = dict[str, list[Content]]
 
 
@@ -64,19 +68,23 @@ class SealedFolder:
     def write(self, name: str, content: bytes) -> None:
         """Replace a file so that it matches its checksum even if this is interrupted at any moment."""
         file = self.path / name
-        self._announce(name, file.read_bytes() if file.exists() else None, content)
+        present = file.read_bytes() if file.exists() else None
+        self._announce(name, present, content)
         write_atomic(file, content)
+        self._settle(name, present, content)
 
     def append(self, name: str, line: bytes) -> int:
         """Append a line to a growing file, replacing a line torn by a crash; return the file's size."""
-        before = self.read(name) or b""
-        self._announce(name, before, before + line)
+        present = self.read(name)
+        before = present or b""
+        self._announce(name, present, before + line)
         with explain_disk_errors(self.path), (self.path / name).open("r+b" if before else "wb") as file:
             file.truncate(len(before))
             file.seek(len(before))
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self._settle(name, present, before + line)
         return len(before) + len(line)
 
     def truncate(self, name: str, size: int) -> None:
@@ -108,13 +116,15 @@ class SealedFolder:
 
     def _known_size(self, name: str, content: bytes | None, known: list[Content]) -> int | None:
         """Size of the part of a file that matches a checksum; None if the file is damaged."""
+        may_be_absent = not known or ABSENT in known
         if content is None:
-            return None if known else 0
+            return 0 if may_be_absent else None
         if name in GROWING:
-            whole = [seal for seal in known if seal.size <= len(content)]  # the others were never written completely
+            # Longer ones were never written completely.
+            whole = [seal for seal in known if seal.size <= len(content) and seal != ABSENT]
             longest = max(whole, key=lambda seal: seal.size, default=None)
             if longest is None:
-                return None if known else 0
+                return 0 if may_be_absent else None
             return longest.size if longest.begins(content) else None
         return len(content) if Content.of(content) in known else None
 
@@ -123,8 +133,14 @@ class SealedFolder:
         if not self.sealed:
             return
         seals = self._read_seals()
-        kept = [seal for seal in seals.get(name, []) if present is not None and seal == Content.of(present)]
+        known = seals.get(name, [ABSENT])
+        kept = [seal for seal in known if seal == (ABSENT if present is None else Content.of(present))]
         self._write_seals({**seals, name: list(dict.fromkeys([*kept, Content.of(following)]))})
+
+    def _settle(self, name: str, before: bytes | None, content: bytes) -> None:
+        """After a file's first write: it may no longer be absent."""
+        if self.sealed and before is None:
+            self._write_seals({**self._read_seals(), name: [Content.of(content)]})
 
     def _read_seals(self) -> Seals:
         return read_json(self.path / FILE, Seals, f"recreate it by `longspan seal {self.path}`")
