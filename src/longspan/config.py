@@ -68,12 +68,16 @@ class TrainConfig:
     """Lower end of the interval from which leak factors (the paper's alpha) are drawn."""
     leak_high: float = 0.2
     """Upper end of that interval."""
+    leak_spread: Literal["uniform", "time-scales"] = "uniform"
+    """How leak factors are drawn: uniformly, or with time constants 1 / (1 - alpha) uniform on a logarithmic scale,
+    such as from alpha 0.5 to 0.999."""
     input_scale: float = 0.1
     """Standard deviation of the initial input weights."""
     recurrent_init: Literal["orthogonal", "normal", "identity"] = "orthogonal"
     """Kind of initial recurrent matrix, before scaling."""
-    recurrent_scale: float = 1.0
-    """Spectral scale of the initial recurrent matrix (normal: expected spectral radius)."""
+    recurrent_scale: float | Literal["auto"] = 1.0
+    """Spectral scale of the initial recurrent matrix (normal: expected spectral radius); auto: the one at which
+    gradients neither grow nor vanish at first, which depends on the nonlinearity."""
     output_scale: float = 0.1
     """Standard deviation of the initial output weights."""
 
@@ -82,6 +86,8 @@ class TrainConfig:
     """Loss of a chunk: the sum over its steps divided by the chunk length, or the plain sum."""
     l1: float = 0.0
     """L1 penalty on the hidden outputs, scaled like the loss."""
+    omega: float = 0.0
+    """Weight of Pascanu's penalty on gradients that change their length from one step back to the next; sgd only."""
     dropout: float = 0.0
     """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
     hf: drawn once per update."""
@@ -135,6 +141,9 @@ class TrainConfig:
     # Sequences and budget
     chunk_length: int = 100
     """Steps that a gradient spans; the hidden state is carried between the chunks of a song."""
+    segment: int = 0
+    """Steps of a chunk whose intermediate values are kept at a time; those of the others are computed again for the
+    gradient, which takes about a third longer and bounds the memory of long chunks. 0: keep all."""
     lanes: int = 1
     """Songs (or text streams) trained in parallel; 1 is the paper's regime."""
     max_epochs: int = 200
@@ -168,6 +177,9 @@ class TrainConfig:
                 "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
                 "as rbm:sgd+c, or choose another output, such as nade:hf"
             )
+        if self.omega > 0 and (self.optimizer == "hf" or self.segment > 0):
+            other, field = ("hf", "optimizer") if self.optimizer == "hf" else (f"segment {self.segment}", "segment")
+            raise InputError(f"omega needs the gradients of whole chunks: got {other}", fields=["omega", field])
 
 
 @dataclass(frozen=True)
@@ -212,6 +224,7 @@ RULES = (
     Rule("recurrent_scale", 0),
     Rule("output_scale", 0),
     Rule("l1", 0),
+    Rule("omega", 0),
     Rule("dropout", 0, 1, open_high=True),
     Rule("learning_rate", 0, open_low=True),
     Rule("plateau_epochs", 1),
@@ -229,6 +242,7 @@ RULES = (
     Rule("pretrain_recurrent", 0),
     Rule("pretrain_rate", 0, open_low=True),
     Rule("chunk_length", 1, 1_000_000),
+    Rule("segment", 0, 1_000_000),
     Rule("lanes", 1, 65536),
     Rule("max_epochs", 1),
     Rule("max_updates", 0),
@@ -293,12 +307,14 @@ class Settings(TypedDict, total=False):
     leaky_share: float
     leak_low: float
     leak_high: float
+    leak_spread: Literal["uniform", "time-scales"]
     input_scale: float
     recurrent_init: Literal["orthogonal", "normal", "identity"]
-    recurrent_scale: float
+    recurrent_scale: float | Literal["auto"]
     output_scale: float
     loss: Literal["mean", "sum"]
     l1: float
+    omega: float
     dropout: float
     learning_rate: float
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"]
@@ -318,6 +334,7 @@ class Settings(TypedDict, total=False):
     pretrain_recurrent: int
     pretrain_rate: float
     chunk_length: int
+    segment: int
     lanes: int
     max_epochs: int
     max_updates: int

@@ -77,3 +77,27 @@ def frame_accuracies(true, predicted):
     larger = max(sum(map(bool, true)), sum(map(bool, predicted)))
     union = sum(1 for a, b in zip(true, predicted, strict=True) if a or b)
     return (hits / larger if larger else 1.0), (hits / union if union else 1.0)
+
+
+def changes_of_gradients(activation, drive, first, recurrent, leak, resets, sent, weights=None):
+    """Omega for one lane at a time: mean of (|e_t J_t|^2 / |e_t|^2 - 1)^2 over steps that start from another state.
+
+    `weights` stands for the recurrent matrix in the last Jacobian alone, for derivatives that hold all else constant.
+    """
+    weights = recurrent if weights is None else weights
+    _, slope = ACTIVATIONS[activation]
+    hidden = leaky_states(activation, drive, first, recurrent, leak, resets)
+    steps, lanes, _ = drive.shape
+    changes = []
+    for lane in range(lanes):
+        handed = np.zeros(first.shape[1])
+        for step in reversed(range(steps)):
+            before = np.array(first[lane], float) if step == 0 else hidden[step - 1, lane]
+            before = np.zeros_like(before) if resets[step, lane] else before
+            arriving = sent[step, lane] + handed
+            inner = arriving * (1 - leak) * slope(before @ recurrent + drive[step, lane])
+            handed = np.zeros_like(arriving) if resets[step, lane] else leak * arriving + recurrent @ inner
+            if not resets[step, lane] and np.any(arriving):
+                through = leak * arriving + weights @ inner
+                changes.append((through @ through / (arriving @ arriving) - 1) ** 2)
+    return np.mean(changes)

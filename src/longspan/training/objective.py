@@ -39,13 +39,30 @@ class Carry(NamedTuple):
     step: Int[Array, ""]
 
 
+class Keys(NamedTuple):
+    """Two independent random keys of a chunk: for the output, and for dropout."""
+
+    output: PRNGKeyArray
+    dropout: PRNGKeyArray
+
+
 @dataclass(frozen=True)
 class Objective:
-    """Loss of one chunk, `scale * (sum of -log p + l1 * sum of |h|)`, with dropout between `h` and the output."""
+    """Loss of one chunk, `scale * (sum of -log p + l1 * sum of |h|)`, with dropout between `h` and the output.
+
+    Attributes:
+        scale: factor of the summed loss.
+        l1: weight of the penalty on hidden outputs.
+        dropout: fraction of the hidden outputs that the output does not see.
+        omega: weight of the penalty on gradients that change their length on the way back.
+        segment: number of steps whose intermediate values are kept for the gradient; 0 for all.
+    """
 
     scale: float
     l1: float
     dropout: float = 0.0
+    omega: float = 0.0
+    segment: int = 0
 
     @staticmethod
     def of(config: TrainConfig, counted_steps: int | None = None) -> "Objective":
@@ -55,7 +72,8 @@ class Objective:
         the chunk length, or `counted_steps` if fewer steps have targets.
         """
         steps = config.chunk_length if counted_steps is None else counted_steps
-        return Objective(1 / (steps * config.lanes) if config.loss == "mean" else 1.0, config.l1, config.dropout)
+        scale = 1 / (steps * config.lanes) if config.loss == "mean" else 1.0
+        return Objective(scale, config.l1, config.dropout, config.omega, config.segment)
 
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -65,15 +83,64 @@ class Objective:
         The carried state is a constant, not a function of the parameters: gradients span one chunk.
         """
         model = eqx.combine(params, context.constants)
-        walked = (carry.state, chunk.inputs, chunk.resets, chunk.lengths)
+        keys = _keys(context, carry)
+        if self.segment > 0:
+            state, losses, penalty = self._walk_segments(model, carry.state, chunk, keys)
+        else:
+            state, losses, penalty = self._walk(model, carry.state, chunk, keys)
+        value, observed = self._sum_up(losses, penalty, state, carry, chunk)
+        if self.omega > 0:
+            value = value + self.omega * self._changes_of_gradients(model, carry.state, chunk, keys)
+        return value, observed
+
+    def _walk(
+        self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys
+    ) -> tuple[PyTree, Float[Array, "time lane"], Float[Array, ""] | float]:
+        """The state after a chunk, the loss of each step, and the L1 penalty."""
+        walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
         if self.l1 > 0:
             state, hidden, penalty = model.cell.run_penalised(*walked, self._penalty_weights(chunk))
         else:
             (state, hidden), penalty = model.run(*walked), 0.0
-        key, dropout_key = _keys(context, carry)
-        hidden = self.seen(hidden, self.mask_of(hidden, dropout_key))
-        losses = model.output.loss(hidden, chunk.targets, chunk.lengths, key=key)
-        return self._sum_up(losses, penalty, state, carry, chunk)
+        hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
+        return state, model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), penalty
+
+    def _walk_segments(self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys):
+        """`_walk` in segments, of which the gradient keeps only the first states and computes the rest again."""
+        segments = _in_segments(chunk, self.segment)
+
+        @jax.checkpoint
+        def walk(state, now):
+            number, segment = now
+            own = Keys(*(jax.random.fold_in(key, number) for key in keys))
+            state, losses, penalty = self._walk(model, state, segment, own)
+            return state, (losses, jnp.asarray(penalty))
+
+        state, (losses, penalties) = jax.lax.scan(walk, state, (jnp.arange(len(segments.lengths)), segments))
+        return state, losses.reshape(-1, losses.shape[-1])[: len(chunk.mask)], penalties.sum()
+
+    def _changes_of_gradients(self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys) -> Float[Array, ""]:
+        r"""Omega: the mean over steps of :math:`(|e_t \partial s_t / \partial s_{t-1}|^2 / |e_t|^2 - 1)^2`.
+
+        Here :math:`e_t` is the gradient of the chunk's loss in the state :math:`s_t`. As in the reference, the penalty
+        is differentiated only in the weights of the step itself: states and gradients are constants.
+
+        Reference: Pascanu, Mikolov and Bengio, *On the difficulty of training recurrent neural networks*, 2013.
+        """
+        frozen = jax.lax.stop_gradient(model)
+        _, hidden = frozen.run(state, chunk.inputs, chunk.resets, chunk.lengths)
+        dropped = self.mask_of(hidden, keys.dropout)
+
+        def loss(hidden):
+            losses = frozen.output.loss(self.seen(hidden, dropped), chunk.targets, chunk.lengths, key=keys.output)
+            return self.scale * jnp.sum(jnp.where(chunk.mask, losses, 0))
+
+        sent = jax.grad(loss)(hidden)
+        pulled = model.cell.pull_back(state, chunk.inputs, chunk.resets, chunk.lengths, sent)
+        arriving, handed = _squares(pulled.arriving), _squares(pulled.handed)
+        counted = ~chunk.resets & (arriving > 0)
+        changes = jnp.square(handed / jnp.where(counted, arriving, 1) - 1)
+        return jnp.sum(jnp.where(counted, changes, 0)) / jnp.maximum(jnp.sum(counted), 1)
 
     def by_rows(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -81,10 +148,11 @@ class Objective:
         """The result of `__call__` and its gradient, with the gradients of word matrices restricted to the rows in use.
 
         The input weights of symbols enter only through the drive, so its cotangents are the gradients of their rows;
-        the output handles its own tables. With the XLA backend, or if a chunk has more steps than there are symbols,
-        all gradients are dense.
+        the output handles its own tables. With the XLA backend, if a chunk has more steps than there are symbols, in
+        segments and with `omega`, all gradients are dense.
         """
-        if not _has_tables(eqx.combine(params, context.constants), chunk):
+        dense = self.omega > 0 or self.segment > 0
+        if dense or not _has_tables(eqx.combine(params, context.constants), chunk):
             value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
             return value, Gradient(gradient)
 
@@ -93,13 +161,13 @@ class Objective:
             assert isinstance(model.cell, LeakyCell)
             weights = self._penalty_weights(chunk) if self.l1 > 0 else None
             state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
-            key, dropout_key = _keys(context, carry)
-            hidden = self.seen(hidden, self.mask_of(hidden, dropout_key))
+            keys = _keys(context, carry)
+            hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
             if isinstance(model.output, OutputByRows):
                 scale = self.scale * chunk.mask
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
             else:
-                losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=key), None
+                losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), None
             value, observed = self._sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
@@ -137,12 +205,26 @@ class Objective:
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
 
 
-def _keys(context: Context, carry: Carry) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Two independent keys for this chunk: for the output, and for dropout.
+def _keys(context: Context, carry: Carry) -> Keys:
+    """The keys of this chunk. `~step` is negative, so it never equals the number of another chunk."""
+    return Keys(jax.random.fold_in(context.key, carry.step), jax.random.fold_in(context.key, ~carry.step))
 
-    `~step` is negative, so it never equals the number of another chunk.
-    """
-    return jax.random.fold_in(context.key, carry.step), jax.random.fold_in(context.key, ~carry.step)
+
+def _in_segments(chunk: Chunks, steps: int) -> Chunks:
+    """A chunk as shorter chunks of `steps` steps, the last one padded."""
+    count = -(-len(chunk.mask) // steps)
+
+    def fold(leaf):
+        padding = [(0, count * steps - len(leaf))] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding).reshape(count, steps, *leaf.shape[1:])
+
+    lengths = jnp.clip(chunk.lengths - steps * jnp.arange(count), 0, steps).astype(jnp.int32)
+    return Chunks(*map(fold, chunk[:-1]), lengths=lengths)
+
+
+def _squares(states: PyTree) -> Float[Array, "time lane"]:
+    """The squared length of each state of a tree of `time lane ...` leaves."""
+    return sum(jnp.sum(jnp.square(leaf), axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(states))
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
