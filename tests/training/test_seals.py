@@ -156,7 +156,9 @@ def test_a_kill_at_any_moment_of_a_files_first_write_leaves_a_folder_that_goes_o
     files = SealedFolder(run_path)
     first_write = files.append if name in seals.GROWING else files.write
     (run_path / name).unlink()
+    moments = 0
     for moment in range(20):
+        moments = moment
         files.seal()
         with monkeypatch.context() as patch:
             patch.setattr("os.fsync", killing_at(moment))
@@ -167,7 +169,7 @@ def test_a_kill_at_any_moment_of_a_files_first_write_leaves_a_folder_that_goes_o
                 (run_path / name).unlink(missing_ok=True)
             else:
                 break
-    assert moment >= 3
+    assert moments >= 3
     assert files.read(name) == b"new\n"
     (run_path / name).unlink()
     with pytest.raises(InputError, match=f"{name} is missing"):
