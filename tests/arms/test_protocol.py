@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import sys
 
 import msgspec
 import pytest
@@ -13,18 +14,24 @@ from longspan.arms.records import (
     DEFINITION,
     RESULTS,
     TIMINGS,
+    WINNERS,
     SlotResult,
     SlotTiming,
     encode_line,
     merge,
     merge_timings,
+    read_all,
     read_lines,
     write_lines,
 )
-from longspan.arms.runner import StudyFolder, define_for, run_shard
+from longspan.arms.runner import StudyFolder, define_for, run_tasks, slot_tasks, winner_tasks
 from longspan.cli import run as command
+from longspan.cli.compare_methods import run_workers
 from longspan.config import as_dict
 from longspan.errors import InputError
+from longspan.evaluation import SplitEvaluator
+from longspan.training.loop import train
+from longspan.training.runs import Run
 from tests.support.catalog import tiny_music
 
 JSB = define("jsb", "frames", "print", {100: 243}, -12.0)
@@ -139,14 +146,25 @@ def tiny(monkeypatch):
 ARMS = ("sgd", "nade:sgd+crm")
 
 
-def run_all(folder, data, shard="1/1", **options):
+def run_all(folder, data, shard="1/1", interrupted=lambda: False):
     study = StudyFolder(folder, define_for(data, seed=1), Shard.parse(shard))
-    return list(run_shard(study, data, environment={}, arms=ARMS, **options))
+    tasks = slot_tasks(study.definition, study.shard, arms=ARMS)
+    return list(run_tasks(study, data, tasks, environment={}, interrupted=interrupted))
 
 
-def merged_bytes(*folders):
+def slots_in(folder):
+    return read_all(sorted(folder.glob(f"*{RESULTS}")), SlotResult)
+
+
+def run_winners(folder, data, results, shard="1/1"):
+    study = StudyFolder(folder, define_for(data, seed=1), Shard.parse(shard))
+    tasks = winner_tasks(study.definition, study.shard, results)
+    return [ended.result for ended in run_tasks(study, data, tasks, environment={})]
+
+
+def merged_bytes(*folders, ending=RESULTS):
     command(["merge", *map(str, folders), "-o", str(folders[0] / "merged")])
-    return (folders[0] / "merged" / f"jsb{RESULTS}").read_bytes()
+    return (folders[0] / "merged" / f"jsb{ending}").read_bytes()
 
 
 def test_shards_in_two_folders_merge_to_the_bytes_of_one_machine(tiny, tmp_path):
@@ -171,6 +189,101 @@ def test_a_stopped_shard_goes_on_to_the_same_results_and_repeats_nothing(tiny, t
     assert not any((tmp_path / "two" / "runs").glob("*/*"))
 
 
+def test_processes_that_share_a_folder_share_its_slots(tiny, tmp_path):
+    study = StudyFolder(tmp_path, define_for(tiny, seed=1), Shard())
+    tasks = slot_tasks(study.definition, study.shard, slots=2, arms=("sgd",))
+    study.open()
+    with study.claimed(tasks[0]) as mine:  # as another process would hold it
+        assert mine
+        (first,) = run_tasks(study, tiny, tasks, environment={})
+    (second,) = run_tasks(study, tiny, tasks, environment={})
+    assert [first.result.slot, second.result.slot] == [1, 0]
+    assert slots_in(tmp_path) == [first.result, second.result]
+
+
+@pytest.fixture
+def chosen_from(tiny):
+    """Made-up results of all slots of one arm, of which slot 1 is the best."""
+    definition = define_for(tiny, seed=1)
+    return [result(slot, valid=[1.0, 3.0, 2.0][slot], definition=definition.identity) for slot in range(3)]
+
+
+def test_winners_are_the_slots_that_validation_chose_with_seeds_of_their_own(tiny, tmp_path, chosen_from):
+    winners = run_winners(tmp_path / "one", tiny, chosen_from)
+    definition = define_for(tiny, seed=1)
+    assert {(each.arm, each.slot) for each in winners} == {("sgd", 1)}
+    assert not {each.seed for each in winners} & {definition.config_of("sgd", slot).seed for slot in range(500)}
+    assert len({each.valid for each in winners}) == 3
+    first = winners[0]
+    config = dataclasses.replace(definition.config_of("sgd", 1), seed=first.seed)
+    run = Run.create(tmp_path / "again", config, tiny.record, {})
+    with run.locked():
+        model = train(run, tiny).model
+    assert SplitEvaluator(tiny, "test").scores(model).log_likelihood == first.test["log_likelihood"]
+
+    run_winners(tmp_path / "two", tiny, chosen_from, "1/2")
+    run_winners(tmp_path / "two", tiny, chosen_from, "2/2")
+    assert run_winners(tmp_path / "two", tiny, chosen_from) == []
+    alone, parts = (merged_bytes(tmp_path / folder, ending=WINNERS) for folder in ("one", "two"))
+    assert alone == parts
+    write_lines(tmp_path / f"jsb{WINNERS}", [msgspec.structs.replace(first, definition="other")])
+    assert command(["merge", str(tmp_path), "-o", str(tmp_path / "one" / "merged")]) == 2
+
+
+def test_no_winner_of_an_arm_whose_slots_are_not_all_there(tiny, chosen_from):
+    definition = define_for(tiny, seed=1)
+    assert winner_tasks(definition, Shard(), chosen_from[:2]) == []
+    chosen = winner_tasks(definition, Shard(), chosen_from, slots=1)
+    assert {(task.arm, task.slot) for task in chosen} == {("sgd", 0)}
+    with pytest.raises(InputError, match="definition x"):
+        winner_tasks(definition, Shard(), [msgspec.structs.replace(chosen_from[0], definition="x")])
+
+
+def test_ablations_are_a_study_of_their_own_with_the_same_draws(tiny, tmp_path):
+    paper, letters = (define("jsb", "frames", "print", {100: 243}, -12.0, ablations=each) for each in (False, True))
+    assert (paper.compares_letters, letters.compares_letters) == (False, True)
+    assert paper.identity != letters.identity
+    for arm in set(paper.arms) & set(letters.arms):
+        assert paper.config_of(arm, 3) == letters.config_of(arm, 3)
+    full = as_dict(letters.config_of("sgd+clrm", 3))
+    for letter, fields in LETTER_FIELDS.items():
+        fewer = as_dict(letters.config_of(f"sgd+{'clrm'.replace(letter, '')}", 3))
+        more = as_dict(letters.config_of(f"sgd+{letter}", 3))
+        plain = as_dict(letters.config_of("sgd", 3))
+        for one, other in ((full, fewer), (more, plain)):
+            assert {name for name in one if one[name] != other[name]} <= fields | {"recipe"}
+
+
+def test_the_identity_of_the_counted_study_is_what_it_was():
+    """Computed by version 0.2.0a2, which made the counted slots: they could not be continued under another."""
+    assert JSB.identity == "79a7b6e7"
+
+
+WORKER = """
+import os, pathlib, signal, sys, time
+marks = pathlib.Path(sys.argv[1])
+(marks / str(os.getpid())).touch()
+if len(list(marks.iterdir())) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+(marks / f"ready-{os.getpid()}").touch()
+time.sleep(float(sys.argv[2]))
+sys.exit(int(sys.argv[3]))
+"""
+
+
+def test_workers_are_restarted_when_killed_and_stopped_with_their_parent(tmp_path):
+    def run(folder, seconds, code, interrupted):
+        (tmp_path / folder).mkdir()
+        return run_workers([sys.executable, "-c", WORKER, str(tmp_path / folder), seconds, code], 2, interrupted)
+
+    assert run("done", "0", "0", lambda: False) == 0
+    assert len(list((tmp_path / "done").glob("ready-*"))) == 2
+    assert run("failed", "0", "2", lambda: False) == 2
+    ready = lambda: len(list((tmp_path / "stopped").glob("ready-*"))) == 2  # noqa: E731
+    assert run("stopped", "600", "0", ready) == 130
+
+
 def test_bad_input_is_one_line(tmp_path, capsys):
     assert command(["merge", str(tmp_path / "nothing")]) == 2
     write_lines(tmp_path / "a.jsonl", [result(0), result(1, version="2")])
@@ -192,7 +305,8 @@ def test_the_shipped_recipe_is_run_apart_without_dropout_and_averaging(tiny, tmp
         dataclasses.replace(recipes.settings("sgd+c", "jsb"), dropout=0, averaging=0)
     )
     study = StudyFolder(tmp_path, definition, Shard())
-    (ended, _), *_ = run_shard(study, tiny, environment={}, arms=("sgd",), recipes_only=True)
+    tasks = slot_tasks(definition, Shard(), arms=("sgd",), recipes_only=True)
+    ((ended, _),) = run_tasks(study, tiny, tasks, environment={})
     assert ended.slot == RECIPE_SLOT
 
 

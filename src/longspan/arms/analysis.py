@@ -79,10 +79,84 @@ def resampled_slots(slots: int, repetitions: int, seed: int) -> Int[np.ndarray, 
     return np.random.default_rng(seed).integers(slots, size=(repetitions, slots))
 
 
-def basin_decades(scores: ArmScores) -> float:
-    """Decades of learning rate spanned by the slots within `BASIN_NATS` of the best."""
+class BestOfN(NamedTuple):
+    """Expected best of n slots, for n from 1 on, with the 95 % band of a bootstrap over slots."""
+
+    value: Float[np.ndarray, " n"]
+    low: Float[np.ndarray, " n"]
+    high: Float[np.ndarray, " n"]
+
+
+def best_of_n(valid: Float[np.ndarray, " slot"], repetitions: int, seed: int) -> BestOfN:
+    """The curve of an arm, up to half of its slots, as far as the estimate is reliable."""
+    rows = np.sort(valid[resampled_slots(len(valid), repetitions, seed)], axis=-1)
+    weights = np.array([best_of_weights(len(valid), n) for n in range(1, max(1, len(valid) // 2) + 1)])
+    low, high = np.percentile(rows @ weights.T, [2.5, 97.5], axis=0)
+    return BestOfN(np.sort(valid) @ weights.T, low, high)
+
+
+def basin_decades(scores: ArmScores) -> float | None:
+    """Decades of learning rate spanned by the slots within `BASIN_NATS` of the best; None without a learning rate."""
     near = scores.rate[(scores.valid >= scores.valid.max() - BASIN_NATS) & (scores.failed == 0)]
+    if np.isnan(scores.rate).any():
+        return None
     return float(np.log10(near.max() / near.min())) if len(near) else 0.0
+
+
+class TuningDifference(NamedTuple):
+    """By how much the first of two arms is easier to tune than the second, with unadjusted 95 % intervals."""
+
+    basin: float
+    """Decades by which its basin is wider."""
+    basin_interval: tuple[float, float]
+    failures: float
+    """Fraction of the slots by which fewer of its slots fail."""
+    failures_interval: tuple[float, float]
+
+    @property
+    def easier(self) -> bool | None:
+        """Whether the first arm is easier to tune by either measure; None if neither differs or they contradict."""
+        ends = (self.basin_interval, self.failures_interval)
+        better, worse = any(low > 0 for low, _ in ends), any(high < 0 for _, high in ends)
+        return None if better == worse else better
+
+
+def tuning_difference(first: ArmScores, second: ArmScores, repetitions: int, seed: int) -> TuningDifference:
+    """Compare how easily two arms are tuned, on the slots that both have; slots are resampled jointly."""
+    slots = min(len(first.valid), len(second.valid))
+    first, second = first.first(slots), second.first(slots)
+    rows = resampled_slots(slots, repetitions, seed)
+
+    def difference(index: Int[np.ndarray, " slot"]) -> float:
+        wide, narrow = (basin_decades(ArmScores(*(values[index] for values in arm))) or 0.0 for arm in (first, second))
+        return wide - narrow
+
+    fewer = second.failed - first.failed
+    return TuningDifference(
+        difference(np.arange(slots)),
+        interval(np.array([difference(row) for row in rows])),
+        float(fewer.mean()),
+        interval(fewer[rows].mean(axis=-1)),
+    )
+
+
+def chosen_slot(
+    definition: Definition, results: Sequence[SlotResult], arm: str, slots: int | None = None
+) -> int | None:
+    """The slot of an arm with the best validation score, the first of several; None if slots are missing or all failed.
+
+    Args:
+        definition: the study.
+        results: the results of its slots.
+        arm: the arm.
+        slots: choose among the first ones only; by default among all that the study gives the arm.
+    """
+    wanted = definition.slots_of(arm) if slots is None else min(slots, definition.slots_of(arm))
+    scores = arm_scores(definition, [result for result in results if result.arm == arm]).get(arm)
+    if scores is None or not 0 < wanted <= len(scores.valid):
+        return None
+    scores = scores.first(wanted)
+    return None if scores.failed.all() else int(np.argmax(scores.valid))
 
 
 def probability_of_improvement(better: Float[np.ndarray, " slot"], worse: Float[np.ndarray, " slot"]) -> float:

@@ -24,6 +24,9 @@ FORMAT = 1
 MUSIC_ARMS = ("sgd", "sgd+c", "sgd+cl", "sgd+clr", "sgd+crm", "nade:sgd", "nade:sgd+cr", "nade:sgd+crm")
 TEXT_ARMS = ("sgd", "sgd+c", "sgd+cl", "sgd+clr")
 HESSIAN_FREE_ARMS = ("hf", "nade:hf")
+FULL_SET = "sgd+clrm"
+ABLATION_ARMS = ("sgd", "sgd+c", "sgd+l", "sgd+r", "sgd+m", FULL_SET, "sgd+lrm", "sgd+crm", "sgd+clm", "sgd+clr")
+"""Each letter added to plain descent, and taken from the full set: a study of its own, with all arms it compares."""
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -112,6 +115,8 @@ FIXED: dict[TargetKind, dict] = {
 
 RECIPE_SLOT = -1
 """Slot number of an arm's shipped recipe, run without dropout and averaging: shown separately, never counted."""
+FRESH_SEEDS = 3
+"""Number of seeds, used by no slot, with which the slot that validation chose is trained again and scored on test."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,16 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
         most = max(map(self.slots_of, self.arms))
         return [(slot, arm) for slot in range(most) for arm in self.arms if slot < self.slots_of(arm)]
 
+    @property
+    def fresh_seeds(self) -> list[int]:
+        """Seeds of initial weights and song order that no slot has."""
+        return [self.seed * 1000 + 500 + number for number in range(FRESH_SEEDS)]
+
+    @property
+    def compares_letters(self) -> bool:
+        """Whether the arms are those of the ablations instead of the paper's rows."""
+        return FULL_SET in self.arms
+
     def config_of(self, arm: str, slot: int) -> TrainConfig:
         """The settings of one slot of one arm."""
         recipe = recipes.parse(arm)
@@ -198,9 +213,16 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
 
 
 def define(
-    data: str, kind: TargetKind, fingerprint: str, chunks: dict[int, int], floor: float, *, seed: int = COUNTED_SEED
+    data: str,
+    kind: TargetKind,
+    fingerprint: str,
+    chunks: dict[int, int],
+    floor: float,
+    *,
+    seed: int = COUNTED_SEED,
+    ablations: bool = False,
 ) -> Definition:
-    """Define the study of a data set, with all arms of its kind."""
+    """Define the study of a data set, with all arms of its kind or those of the ablations."""
     return Definition(
         data=data,
         kind=kind,
@@ -208,7 +230,7 @@ def define(
         chunks={str(length): count for length, count in sorted(chunks.items())},
         floor=floor,
         seed=seed,
-        arms=arms_of(data, kind),
+        arms=ABLATION_ARMS if ablations else arms_of(data, kind),
         budget=BUDGETS[data],
         nuisances=NUISANCES[kind],
     )

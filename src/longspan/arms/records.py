@@ -1,7 +1,8 @@
 """Results of a paired study as lines, one per slot of an arm: the same bytes wherever and in whatever order it was run.
 
-Values that are not reproducible, such as seconds, are in a second file. Files of any number of shards merge to the same
-bytes as one run over all slots.
+Winners, which are slots chosen by validation and trained again with fresh seeds, have lines of their own. Values that
+are not reproducible, such as seconds, are in another file. Files of any number of shards merge to the same bytes as one
+run over all slots.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from longspan.errors import InputError
 from longspan.files import read_limited, write_atomic
 from longspan.limits import RESULTS_BYTES
 
-RESULTS, TIMINGS, DEFINITION = ".jsonl", ".timing.jsonl", ".definition.json"
+RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jsonl", ".definition.json"
 
 
 class SlotResult(msgspec.Struct, frozen=True):
@@ -43,6 +44,28 @@ class SlotResult(msgspec.Struct, frozen=True):
         return self.data, self.slot, self.arm
 
 
+class WinnerResult(msgspec.Struct, frozen=True):
+    """How the slot that validation chose for an arm ended with a fresh seed, and its scores on the test split."""
+
+    data: str
+    slot: int
+    arm: str
+    seed: int
+    status: Literal["done", "diverged"]
+    valid: float | None
+    train: float | None
+    test: dict[str, float]
+    """Scores by the names of metrics; empty if it diverged."""
+    updates: int
+    definition: str
+    version: str
+    instruction_set: str
+
+    @property
+    def key(self) -> tuple:
+        return self.data, self.slot, self.arm, self.seed
+
+
 class SlotTiming(msgspec.Struct, frozen=True):
     """The time that one slot of one arm took."""
 
@@ -58,7 +81,9 @@ class SlotTiming(msgspec.Struct, frozen=True):
         return self.data, self.slot, self.arm
 
 
-Line = TypeVar("Line", SlotResult, SlotTiming)
+Result = TypeVar("Result", SlotResult, WinnerResult)
+Line = TypeVar("Line", SlotResult, WinnerResult, SlotTiming)
+KINDS = {RESULTS: SlotResult, WINNERS: WinnerResult, TIMINGS: SlotTiming}
 
 
 def read_lines(file: Path, kind: type[Line]) -> list[Line]:
@@ -77,41 +102,39 @@ def read_lines(file: Path, kind: type[Line]) -> list[Line]:
     return found
 
 
-def encode_line(line: SlotResult | SlotTiming) -> bytes:
+def read_all(files: Iterable[Path], kind: type[Line]) -> list[Line]:
+    """Read the lines of one kind from those of the files that hold it."""
+    return [line for file in files if _kind_of(file) is kind for line in read_lines(file, kind)]
+
+
+def _kind_of(file: Path) -> type | None:
+    endings = [ending for ending in KINDS if file.name.endswith(ending)]
+    return KINDS[max(endings, key=len)] if endings else None
+
+
+def encode_line(line: SlotResult | WinnerResult | SlotTiming) -> bytes:
     """A line as it is stored."""
     return msgspec.json.encode(line, order="deterministic") + b"\n"
 
 
-def merge(results: Iterable[SlotResult], *, allow_mixed: bool = False) -> list[SlotResult]:
+def merge(results: Iterable[Result], *, allow_mixed: bool = False) -> list[Result]:
     """Merge results into one sorted list without repetitions, independent of their order.
 
     Results of different definitions, versions or instruction sets are refused unless `allow_mixed`; contradictory
     results of one slot are always refused.
     """
-    merged: dict[tuple, SlotResult] = {}
+    merged: dict[tuple, Result] = {}
     for result in sorted(results, key=lambda each: (*each.key, encode_line(each))):
         known = merged.setdefault(result.key, result)
         if known != result:
             raise InputError(f"slot {result.slot} of {result.arm} on {result.data} has two results: remove one of them")
     for what in ("definition", "version", "instruction_set"):
-        _check_one(merged.values(), what, allow_mixed)
+        check_one(merged.values(), what, allow_mixed=allow_mixed)
     return [merged[key] for key in sorted(merged)]
 
 
-def merge_timings(timings: Iterable[SlotTiming]) -> list[SlotTiming]:
-    """Keep one timing per slot: the shortest, because of several runs of a slot it was disturbed least."""
-    merged: dict[tuple, SlotTiming] = {}
-    for timing in sorted(timings, key=lambda each: (*each.key, each.processor_seconds, each.processor)):
-        merged.setdefault(timing.key, timing)
-    return [merged[key] for key in sorted(merged)]
-
-
-def write_lines(file: Path, lines: Iterable[SlotResult] | Iterable[SlotTiming]) -> None:
-    """Write a whole file of lines."""
-    write_atomic(file, b"".join(map(encode_line, lines)))
-
-
-def _check_one(results: Iterable[SlotResult], what: str, allow_mixed: bool) -> None:
+def check_one(results: Iterable[SlotResult | WinnerResult], what: str, *, allow_mixed: bool) -> None:
+    """Refuse results on a data set that differ in their definition, version or instruction set."""
     by_data: dict[str, set] = {}
     for result in results:
         by_data.setdefault(result.data, set()).add(getattr(result, what))
@@ -122,3 +145,16 @@ def _check_one(results: Iterable[SlotResult], what: str, allow_mixed: bool) -> N
                 "comparable: merge those of one, or allow the mixture with allow_mixed",
                 fields=["allow_mixed"],
             )
+
+
+def merge_timings(timings: Iterable[SlotTiming]) -> list[SlotTiming]:
+    """Keep one timing per slot: the shortest, because of several runs of a slot it was disturbed least."""
+    merged: dict[tuple, SlotTiming] = {}
+    for timing in sorted(timings, key=lambda each: (*each.key, each.processor_seconds, each.processor)):
+        merged.setdefault(timing.key, timing)
+    return [merged[key] for key in sorted(merged)]
+
+
+def write_lines(file: Path, lines: Iterable[SlotResult] | Iterable[WinnerResult] | Iterable[SlotTiming]) -> None:
+    """Write a whole file of lines."""
+    write_atomic(file, b"".join(map(encode_line, lines)))

@@ -1,122 +1,228 @@
-"""Runs the slots of a paired study, or a shard of them; it needs a folder but no storage.
+"""Runs the slots of a paired study, or a shard of them, and its winners; it needs a folder but no storage.
 
 If killed at any moment, it loses only the time since the last checkpoint of one slot and continues there when started
-again. Slots that have a line in the folder, from any shard, are not run again.
+again. Slots that have a line in the folder, from any shard, are not run again. Processes that share a folder share its
+slots: each holds a lock on the one it trains.
 """
 
+import dataclasses
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import msgspec
 
 from longspan import __version__
+from longspan.arms.analysis import chosen_slot
 from longspan.arms.protocol import RECIPE_SLOT, Definition, Shard, chunk_lengths, define, drawn_settings
-from longspan.arms.records import DEFINITION, RESULTS, TIMINGS, SlotResult, SlotTiming, encode_line, read_lines
+from longspan.arms.records import (
+    DEFINITION,
+    RESULTS,
+    TIMINGS,
+    WINNERS,
+    SlotResult,
+    SlotTiming,
+    WinnerResult,
+    encode_line,
+    read_all,
+)
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.files import explain_disk_errors, write_atomic
+from longspan.locks import file_lock, try_file_lock
 from longspan.ops import backend
 from longspan.training.loop import Outcome, train
 from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained
 
 
-def define_for(data: Dataset, *, seed: int) -> Definition:
+def define_for(data: Dataset, *, seed: int, ablations: bool = False) -> Definition:
     """The definition of the study of a loaded data set."""
     kind = data.target_kind
     chunks = {length: len(data.chunks("train", length, 1).lengths) for length in chunk_lengths(kind)}
     _, rates = data.baselines("valid").rows()[0]
-    return define(data.name, kind, data.fingerprint, chunks, rates["log_likelihood"], seed=seed)
+    return define(data.name, kind, data.fingerprint, chunks, rates["log_likelihood"], seed=seed, ablations=ablations)
+
+
+class Task(NamedTuple):
+    """Something to train: a slot of an arm, or with a seed the slot that validation chose for it once more."""
+
+    arm: str
+    slot: int
+    seed: int | None = None
+
+    def config_of(self, definition: Definition) -> TrainConfig:
+        config = definition.config_of(self.arm, self.slot)
+        return config if self.seed is None else dataclasses.replace(config, seed=self.seed)
+
+    def key_on(self, data: str) -> tuple:
+        """The key of its result."""
+        return (data, self.slot, self.arm) + (() if self.seed is None else (self.seed,))
+
+    @property
+    def name(self) -> str:
+        """The name of its run folder."""
+        again = "" if self.seed is None else f"--{self.seed}"
+        return f"{self.arm.replace(':', '-')}--{self.slot:04d}{again}"
+
+
+class Ended(NamedTuple):
+    """The result of a task and the time it took."""
+
+    result: SlotResult | WinnerResult
+    timing: SlotTiming
 
 
 class StudyFolder:
-    """The folder of a study's results, and of the runs of unfinished slots."""
+    """The folder of a study's results, and of the runs of unfinished tasks."""
 
     def __init__(self, folder: Path, definition: Definition, shard: Shard):
         self.folder, self.definition, self.shard = folder, definition, shard
         self.stem = f"{definition.data}-{definition.identity}"
+        self.runs = folder / "runs" / self.stem
 
     def open(self) -> None:
         """Create the folder and write the definition into it."""
         with explain_disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.runs.mkdir(parents=True, exist_ok=True)
         content = msgspec.json.format(msgspec.json.encode(self.definition), indent=2) + b"\n"
         write_atomic(self.folder / (self.stem + DEFINITION), content)
 
-    def finished(self) -> dict[tuple, SlotResult]:
-        """The results of all shards in the folder."""
-        files = [file for file in self.folder.glob(f"{self.stem}*{RESULTS}") if not file.name.endswith(TIMINGS)]
-        return {result.key: result for file in sorted(files) for result in read_lines(file, SlotResult)}
+    def finished(self) -> set[tuple]:
+        """The keys of all results in the folder, from any shard."""
+        files = sorted(self.folder.glob(f"{self.stem}*{RESULTS}"))
+        return {result.key for result in (*read_all(files, SlotResult), *read_all(files, WinnerResult))}
 
-    def add(self, result: SlotResult, timing: SlotTiming) -> None:
-        """Append the lines of a finished slot; the timing first, so that every slot with a result has one."""
-        suffix = f"-{self.shard.number}of{self.shard.count}"
-        for ending, line in ((TIMINGS, timing), (RESULTS, result)):
-            _append_line(self.folder / f"{self.stem}{suffix}{ending}", encode_line(line))
+    def add(self, ended: Ended) -> None:
+        """Append the lines of a finished task; the timing first, so that every slot with a result has one."""
+        part = self.folder / f"{self.stem}-{self.shard.number}of{self.shard.count}"
+        with file_lock(self.folder / "runs" / f"{self.stem}.lock"):  # other workers append to the same file
+            if isinstance(ended.result, SlotResult):
+                _append_line(Path(f"{part}{TIMINGS}"), encode_line(ended.timing))
+            ending = RESULTS if isinstance(ended.result, SlotResult) else WINNERS
+            _append_line(Path(f"{part}{ending}"), encode_line(ended.result))
 
-    def run_path(self, arm: str, slot: int) -> Path:
-        return self.folder / "runs" / self.stem / f"{arm.replace(':', '-')}--{slot:04d}"
+    @contextmanager
+    def claimed(self, task: Task) -> Iterator[bool]:
+        """Claim a task that has no result yet; False if it has one or another process is at it."""
+        lock = self.runs / f"{task.name}.lock"
+        with try_file_lock(lock) as free:
+            open_task = free and task.key_on(self.definition.data) not in self.finished()
+            yield open_task
+            if free and not (self.runs / task.name).exists():  # it is done: whoever takes the lock now finds a result
+                lock.unlink(missing_ok=True)
 
 
-def run_shard(
-    folder: StudyFolder,
-    data: Dataset,
+def slot_tasks(
+    definition: Definition,
+    shard: Shard,
     *,
-    environment: dict,
     slots: int | None = None,
     arms: tuple[str, ...] = (),
     recipes_only: bool = False,
+) -> list[Task]:
+    """The slots of a shard, slot by slot across all arms.
+
+    Args:
+        definition: the study.
+        shard: the part of the slots to run here.
+        slots: at most this many slots of every arm.
+        arms: only these arms; all if empty.
+        recipes_only: the shipped recipe of each arm instead of its slots.
+    """
+    _check_arms(definition, arms)
+    tasks = [(RECIPE_SLOT, arm) for arm in definition.arms] if recipes_only else definition.tasks()
+    return [
+        Task(arm, slot)
+        for slot, arm in tasks
+        if shard.has(slot) and (slots is None or slot < slots) and (not arms or arm in arms)
+    ]
+
+
+def winner_tasks(
+    definition: Definition,
+    shard: Shard,
+    results: Sequence[SlotResult],
+    *,
+    slots: int | None = None,
+    arms: tuple[str, ...] = (),
+) -> list[Task]:
+    """The slot that validation chose for each arm, with fresh seeds, seed by seed across all arms.
+
+    An arm is left out while it has fewer slots than the study gives it, or than `slots`, if that is given; the choice
+    is then among the first `slots`.
+    """
+    _check_arms(definition, arms)
+    strangers = {result.definition for result in results} - {definition.identity}
+    if strangers:
+        raise InputError(
+            f"these are results of definition {min(strangers)}, not of {definition.identity}: choose winners with the "
+            "version and seed that made them"
+        )
+    chosen = {arm: chosen_slot(definition, results, arm, slots) for arm in arms or definition.arms}
+    every = [
+        Task(arm, slot, seed) for seed in definition.fresh_seeds for arm, slot in chosen.items() if slot is not None
+    ]
+    return [task for number, task in enumerate(every) if shard.has(number)]
+
+
+def run_tasks(
+    folder: StudyFolder,
+    data: Dataset,
+    tasks: Sequence[Task],
+    *,
+    environment: dict,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Iterator[tuple[SlotResult, SlotTiming]]:
-    """Run the slots of a shard that have no result yet; yield each as it ends.
+) -> Iterator[Ended]:
+    """Run the tasks that have no result yet and that no other process is at; yield each as it ends.
 
     Args:
         folder: the folder of the results.
         data: the data set of the study.
+        tasks: what to run, in this order.
         environment: versions and machine, as recorded in runs.
-        slots: run at most this many slots of every arm.
-        arms: run only these arms; all if empty.
-        recipes_only: run the shipped recipe of each arm instead of its slots.
-        interrupted: called within a slot; returns whether to save and stop.
+        interrupted: called within a task; returns whether to save and stop.
     """
     folder.open()
-    finished = folder.finished()
-    unknown = sorted(set(arms) - set(folder.definition.arms))
-    if unknown:
-        raise InputError(f"unknown arm {unknown[0]!r}: expected some of {', '.join(folder.definition.arms)}")
-    tasks = [(RECIPE_SLOT, arm) for arm in folder.definition.arms] if recipes_only else folder.definition.tasks()
-    for slot, arm in tasks:
-        if not folder.shard.has(slot) or (slots is not None and slot >= slots) or (arms and arm not in arms):
-            continue
-        if (folder.definition.data, slot, arm) in finished:
-            continue
-        ended = _run_slot(folder, data, arm, slot, environment, interrupted)
-        if ended is None:
-            return
-        folder.add(*ended)
-        shutil.rmtree(folder.run_path(arm, slot), ignore_errors=True)
-        jax.clear_caches()  # the next slot has other shapes
+    for task in tasks:
+        with folder.claimed(task) as mine:
+            if not mine:
+                continue
+            ended = _run_task(folder, data, task, environment, interrupted)
+            if ended is None:
+                return
+            folder.add(ended)
+            shutil.rmtree(folder.runs / task.name, ignore_errors=True)
+        jax.clear_caches()  # the next task has other shapes
         yield ended
 
 
-def _run_slot(
-    folder: StudyFolder, data: Dataset, arm: str, slot: int, environment: dict, interrupted: Callable[[], bool]
-) -> tuple[SlotResult, SlotTiming] | None:
-    config = folder.definition.config_of(arm, slot)
-    run = _opened(folder.run_path(arm, slot), config, data, environment)
+def _check_arms(definition: Definition, arms: tuple[str, ...]) -> None:
+    unknown = sorted(set(arms) - set(definition.arms))
+    if unknown:
+        raise InputError(f"unknown arm {unknown[0]!r}: expected some of {', '.join(definition.arms)}")
+
+
+def _run_task(
+    folder: StudyFolder, data: Dataset, task: Task, environment: dict, interrupted: Callable[[], bool]
+) -> Ended | None:
+    definition = folder.definition
+    run = _opened(folder.runs / task.name, task.config_of(definition), data, environment)
     with run.locked():
         outcome = train(run, data, interrupted=interrupted)
         if outcome.status == "interrupted":
             return None
-        result = _result(folder.definition, run, outcome, data, slot)
+        made = _slot_result if task.seed is None else _winner_result
+        result = made(definition, run, outcome, data, task)
         seconds = round(seconds_trained(run, "processor_seconds"), 2)
-    return result, SlotTiming(data.name, slot, arm, folder.definition.identity, seconds, processor_name())
+    return Ended(result, SlotTiming(data.name, task.slot, task.arm, definition.identity, seconds, processor_name()))
 
 
 def _opened(path: Path, config: TrainConfig, data: Dataset, environment: dict) -> Run:
@@ -128,14 +234,14 @@ def _opened(path: Path, config: TrainConfig, data: Dataset, environment: dict) -
     return run
 
 
-def _result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, slot: int) -> SlotResult:
+def _slot_result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, task: Task) -> SlotResult:
     metrics = run.metrics()
     best = max(metrics, key=lambda record: record["valid_log_likelihood"], default=None)
     ended = best if outcome.status == "done" else None  # scores that a run reached before it diverged do not count
     return SlotResult(
         data=data.name,
-        slot=slot,
-        arm=run.config.recipe,
+        slot=task.slot,
+        arm=task.arm,
         status="diverged" if outcome.status == "diverged" else "done",
         valid=ended["valid_log_likelihood"] if ended else None,
         train=SplitEvaluator(data, "train").log_likelihood(outcome.model) if ended else None,
@@ -146,8 +252,31 @@ def _result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, s
         settings=drawn_settings(definition, run.config),
         definition=definition.identity,
         version=__version__,
-        instruction_set=backend.describe()["instruction_set"] or "xla",
+        instruction_set=_instruction_set(),
     )
+
+
+def _winner_result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, task: Task) -> WinnerResult:
+    slot = _slot_result(definition, run, outcome, data, task)
+    scores = None if slot.valid is None else SplitEvaluator(data, "test").scores(outcome.model)
+    return WinnerResult(
+        data=data.name,
+        slot=task.slot,
+        arm=task.arm,
+        seed=run.config.seed,
+        status=slot.status,
+        valid=slot.valid,
+        train=slot.train,
+        test=msgspec.to_builtins(scores) if scores else {},
+        updates=slot.updates,
+        definition=slot.definition,
+        version=slot.version,
+        instruction_set=slot.instruction_set,
+    )
+
+
+def _instruction_set() -> str:
+    return backend.describe()["instruction_set"] or "xla"
 
 
 def processor_name() -> str:

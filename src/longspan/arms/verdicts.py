@@ -3,7 +3,9 @@
 The thresholds were committed before the runs that they judge.
 """
 
+import math
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -108,8 +110,9 @@ class Judgement(msgspec.Struct, frozen=True):
     gaps: dict[str, float]
     wanting: list[str]
     """Data sets on which the two sides do not have enough slots yet."""
-    slots_to_decide: int | None = None
-    """Factor by which the slots would probably have to be multiplied to decide the claim; None if it is decided."""
+    slots_to_decide: dict[str, int] = {}
+    """Slots per arm, by data set, that would probably decide the claim if its estimates stayed as they are; empty if it
+    is decided, or if more slots alone would not."""
 
 
 def gap(claim: Claim, data: str, scores: Mapping[str, ArmScores]) -> Gap | None:
@@ -133,6 +136,11 @@ def gap(claim: Claim, data: str, scores: Mapping[str, ArmScores]) -> Gap | None:
     return Gap(data, best, slots, n, float(values[best] - measure(claim.worse, np.arange(slots))), samples)
 
 
+def needed_slots(claim: Claim, data: str) -> int:
+    """Slots per arm that a claim needs on a data set before it is judged."""
+    return 2 * (BEST_OF_HESSIAN_FREE if claim.kind == "rivals" else BEST_OF[data])
+
+
 def judge(scores: Mapping[str, Mapping[str, ArmScores]]) -> list[Judgement]:
     """Judge all claims by the scores on every data set."""
     gaps = {claim.statement: [gap(claim, data, scores.get(data, {})) for data in claim.data_sets] for claim in CLAIMS}
@@ -153,10 +161,14 @@ def _judgement(claim: Claim, gaps: list[Gap | None], samples, significant: bool 
     known = {each.data: each.value for each in gaps if each is not None}
     wanting = [data for data, each in zip(claim.data_sets, gaps, strict=True) if each is None]
     if samples is None:
-        return Judgement(claim, "undecided", None, None, None, known, wanting)
-    mean, ends = float(np.mean(list(known.values()))), interval(samples, 1 - LEVEL)
-    verdict = "undecided" if significant is None else decide(claim, list(known.values()), ends, significant)
-    more = _slots_to_decide(mean, samples, MARGIN[claim.domain]) if verdict == "undecided" else None
+        slots = {data: needed_slots(claim, data) for data in wanting}
+        return Judgement(claim, "undecided", None, None, None, known, wanting, slots)
+    values = list(known.values())
+    mean, ends = float(np.mean(values)), interval(samples, 1 - LEVEL)
+    verdict = "undecided" if significant is None else decide(claim, values, ends, significant)
+    more = {}
+    if verdict == "undecided" and (factor := factor_to_decide(claim, values, float(np.std(samples)))) is not None:
+        more = {each.data: max(each.slots + 1, math.ceil(factor * each.slots)) for each in gaps if each is not None}
     return Judgement(claim, verdict, mean, ends, two_sided_p(samples), known, [], more)
 
 
@@ -175,7 +187,20 @@ def decide(claim: Claim, gaps: list[float], ends: tuple[float, float], significa
     return "no difference" if -margin < low and high < margin else "undecided"
 
 
-def _slots_to_decide(mean: float, samples: np.ndarray, margin: float) -> int:
-    """Factor on the number of slots that would make the interval as narrow as the difference or the margin."""
-    half_width = 1.96 * float(np.std(samples))
-    return int(np.ceil((half_width / max(abs(mean), margin)) ** 2)) + 1
+def factor_to_decide(claim: Claim, gaps: list[float], error: float) -> float | None:
+    """Factor on the number of slots that would probably decide a claim; None if more slots alone would not.
+
+    Gaps are taken to stay as they are and their standard error to fall with the root of the number of slots. Each
+    verdict within reach asks that some distance be a number of errors wide: that of the mean from zero, at the level
+    that Holm's rule asks of the first of all claims, or that of the mean from the margin.
+    """
+    mean, margin, ordinary = float(np.mean(gaps)), MARGIN[claim.domain], NormalDist().inv_cdf(1 - LEVEL / 2)
+    if claim.kind == "rivals":
+        ways = [(abs(mean + margin), ordinary)]
+    else:
+        ways = [(margin - abs(mean), ordinary)]
+        judged = sum(other.domain == claim.domain for other in CLAIMS)
+        if sum(value * mean > 0 for value in gaps) >= AGREEING[len(gaps)]:
+            ways.append((abs(mean), NormalDist().inv_cdf(1 - LEVEL / 2 / judged)))
+    factors = [(errors * error / distance) ** 2 for distance, errors in ways if distance > 0]
+    return min(factors, default=None)

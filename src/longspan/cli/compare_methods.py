@@ -1,6 +1,10 @@
 """`longspan compare-methods`: train every method of the paper on the same draws with the same budget."""
 
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +12,14 @@ from typing import Annotated
 import tyro
 
 from longspan import cli, runtime
-from longspan.arms.protocol import COUNTED_SEED, Shard, check_data
+from longspan.arms.protocol import COUNTED_SEED, Definition, Shard, check_data
+from longspan.arms.records import RESULTS, SlotResult, merge, read_all
 from longspan.cli.loading import load_data
 from longspan.cli.options import parse
+from longspan.errors import InputError
 from longspan.runtime import first_interrupt
+
+TICK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -27,10 +35,17 @@ class CompareMethodsOptions:
     """Folder for results, and for runs that are not finished."""
     shard: str = "1/1"
     """Part of the slots to run here, such as 1/2 on one machine and 2/2 on another."""
+    workers: int = 1
+    """Number of processes, of one thread each, that share the slots of this shard."""
     slots: int | None = None
     """Run only this many slots of each arm; a larger number later continues from there."""
     arms: tuple[str, ...] = ()
     """Run only these recipes; by default all of the paper's rows for this kind of data."""
+    winners: Path | None = None
+    """Folder of merged results: train the slot that validation chose there for each arm with fresh seeds, and score it
+    on the test split."""
+    ablations: bool = False
+    """Compare each letter added to plain descent and taken from the full set, instead of the paper's rows."""
     recipes: bool = False
     """Run the shipped recipes, without dropout and averaging, instead of slots, as references for the search space."""
     seed: int = COUNTED_SEED
@@ -42,34 +57,92 @@ class CompareMethodsOptions:
 def run(arguments: list[str]) -> int:
     options = parse(CompareMethodsOptions, arguments, "longspan compare-methods")
     check_data(options.data)
+    if options.workers < 1:
+        raise InputError(f"--workers must be at least 1: got {options.workers}")
     shard = Shard.parse(options.shard)
+    with first_interrupt() as interrupted:
+        if options.workers > 1:
+            command = [sys.executable, "-m", "longspan", "compare-methods", *arguments, "--workers", "1"]
+            return run_workers(command, options.workers, interrupted)
+        return _run_here(options, shard, interrupted)
+
+
+def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callable[[], bool]) -> int:
     content = load_data(options.data, options.data_dir, quiet=False)
     environment = runtime.prepare(threads=1)
-    from longspan.arms.runner import StudyFolder, define_for, run_shard
+    from longspan.arms.runner import Ended, StudyFolder, define_for, run_tasks
 
     # The definition always has all arms, so that results of a subset belong to the same study.
-    definition = define_for(content, seed=options.seed)
+    definition = define_for(content, seed=options.seed, ablations=options.ablations)
+    tasks = _tasks(options, definition, shard)
     folder = StudyFolder(options.out, definition, shard)
     sys.stdout.write(f"{content.name}: {', '.join(definition.arms)}; definition {definition.identity}\n")
-    with first_interrupt() as interrupted:
-        ended = run_shard(
-            folder,
-            content,
-            environment=environment,
-            slots=options.slots,
-            arms=options.arms,
-            recipes_only=options.recipes,
-            interrupted=interrupted,
+
+    def say(ended: Ended) -> None:
+        result, timing = ended
+        score = "diverged" if result.valid is None else f"{result.valid:.3f}"
+        length = f"{result.epochs:4d} epochs" if isinstance(result, SlotResult) else f"seed {result.seed}"
+        sys.stdout.write(
+            f"slot {result.slot:3d}  {result.arm:14s} {score:>9s}  {length}  {timing.processor_seconds:7.1f} s\n"
         )
-        for result, timing in ended:
-            score = "diverged" if result.valid is None else f"{result.valid:.3f}"
-            sys.stdout.write(
-                f"slot {result.slot:3d}  {result.arm:14s} {score:>9s}  {result.epochs:4d} epochs  "
-                f"{timing.processor_seconds:7.1f} s\n"
-            )
-            sys.stdout.flush()
-        if interrupted():
-            sys.stdout.write("Stopped and saved; run the same command again to continue.\n")
-            return cli.INTERRUPTED
-    sys.stdout.write(f"All slots of shard {options.shard} are done; `longspan merge {options.out}` joins shards.\n")
+        sys.stdout.flush()
+
+    for ended in run_tasks(folder, content, tasks, environment=environment, interrupted=interrupted):
+        say(ended)
+    if interrupted():
+        sys.stdout.write("Stopped and saved; run the same command again to continue.\n")
+        return cli.INTERRUPTED
+    finished = folder.finished()
+    elsewhere = sum(task.key_on(content.name) not in finished for task in tasks)
+    what = "winners" if options.winners else "slots"
+    left = f"{elsewhere} of the {what} are being run by other processes" if elsewhere else f"All {what} are done"
+    sys.stdout.write(f"{left} (shard {options.shard}); `longspan merge {options.out}` joins shards.\n")
     return cli.DONE
+
+
+def _tasks(options: CompareMethodsOptions, definition: Definition, shard: Shard) -> list:
+    """What to run here, in order."""
+    from longspan.arms.runner import slot_tasks, winner_tasks
+
+    if options.winners is None:
+        return slot_tasks(definition, shard, slots=options.slots, arms=options.arms, recipes_only=options.recipes)
+    files = sorted(options.winners.glob(f"{options.data}*{RESULTS}"))
+    results = [result for result in merge(read_all(files, SlotResult)) if result.data == options.data]
+    tasks = winner_tasks(definition, Shard(), results, slots=options.slots, arms=options.arms)
+    waiting = [arm for arm in options.arms or definition.arms if arm not in {task.arm for task in tasks}]
+    if waiting:
+        sys.stdout.write(
+            f"No winner yet, because slots are missing in {options.winners} or all failed: {', '.join(waiting)}\n"
+        )
+    return winner_tasks(definition, shard, results, slots=options.slots, arms=options.arms)
+
+
+def run_workers(command: list[str], count: int, interrupted: Callable[[], bool]) -> int:
+    """Run a command in several processes, which share its slots, until all have ended; restart those that are killed.
+
+    Returns the exit code of the command.
+    """
+
+    def start() -> subprocess.Popen:
+        return subprocess.Popen(command, start_new_session=True)  # Ctrl-C comes here and is passed on below
+
+    workers, codes = [start() for _ in range(count)], []
+    stopping = False
+    try:
+        while workers:
+            if interrupted() and not stopping:
+                stopping = True
+                for worker in workers:
+                    worker.terminate()
+            ended = [worker for worker in workers if worker.poll() is not None]
+            killed = sum(worker.returncode == -getattr(signal, "SIGKILL", 9) for worker in ended)
+            codes += [worker.returncode for worker in ended]
+            workers = [worker for worker in workers if worker not in ended]
+            workers += [] if stopping else [start() for _ in range(killed)]
+            time.sleep(TICK_SECONDS)
+    finally:  # after a second Ctrl-C nobody wants to wait
+        for worker in workers:
+            worker.kill()
+    if interrupted():
+        return cli.INTERRUPTED
+    return max((code for code in codes if code > 0), default=cli.DONE)

@@ -12,11 +12,14 @@ from longspan.arms.records import (
     DEFINITION,
     RESULTS,
     TIMINGS,
+    WINNERS,
     SlotResult,
     SlotTiming,
+    WinnerResult,
+    check_one,
     merge,
     merge_timings,
-    read_lines,
+    read_all,
     write_lines,
 )
 from longspan.cli.options import parse
@@ -42,27 +45,39 @@ def run(arguments: list[str]) -> int:
     files = [
         file for source in (*options.sources, options.out) for file in _files(source, required=source != options.out)
     ]
-    results = [result for file in files if not file.name.endswith(TIMINGS) for result in read_lines(file, SlotResult)]
-    timings = [timing for file in files if file.name.endswith(TIMINGS) for timing in read_lines(file, SlotTiming)]
-    merged = merge(results, allow_mixed=options.allow_mixed)
-    for data in sorted({result.data for result in merged}):
-        of_data = [result for result in merged if result.data == data]
-        write_lines(options.out / f"{data}{RESULTS}", of_data)
-        write_lines(options.out / f"{data}{TIMINGS}", [each for each in merge_timings(timings) if each.data == data])
-        _copy_definition(options, data, of_data[0].definition)
-        sys.stdout.write(
-            f"{options.out / data}{RESULTS}: {len(of_data)} slots of {len({r.arm for r in of_data})} arms\n"
-        )
+    slots = merge(read_all(files, SlotResult), allow_mixed=options.allow_mixed)
+    winners = merge(read_all(files, WinnerResult), allow_mixed=options.allow_mixed)
+    # Winners may be made by a later version than the slots they were chosen from, but never from other draws.
+    check_one([*slots, *winners], "definition", allow_mixed=options.allow_mixed)
+    timings = merge_timings(read_all(files, SlotTiming))
+    for data in sorted({result.data for result in (*slots, *winners)}):
+        lines = {
+            RESULTS: [each for each in slots if each.data == data],
+            TIMINGS: [each for each in timings if each.data == data],
+            WINNERS: [each for each in winners if each.data == data],
+        }
+        for ending, found in lines.items():
+            if found:
+                write_lines(options.out / f"{data}{ending}", found)
+        _copy_definition(options, data, (lines[RESULTS] or lines[WINNERS])[0].definition)
+        sys.stdout.write(f"{options.out / data}{RESULTS}: {_counted(lines[RESULTS], lines[WINNERS])}\n")
     return cli.DONE
+
+
+def _counted(slots: list[SlotResult], winners: list[WinnerResult]) -> str:
+    counted = f"{len(slots)} slots of {len({result.arm for result in slots})} arms"
+    return counted + (f", {len(winners)} runs of {len({each.arm for each in winners})} winners" if winners else "")
 
 
 def _files(source: Path, *, required: bool) -> list[Path]:
     if source.is_dir():
         return sorted(source.glob(f"*{RESULTS}"))
-    if source.is_file():
+    if source.is_file() and source.name.endswith(RESULTS):
         return [source]
     if required:
-        raise InputError(f"expected a file or folder of results, got {source}; `longspan compare-methods` makes one")
+        raise InputError(
+            f"expected a {RESULTS} file or a folder of results, got {source}; `longspan compare-methods` makes one"
+        )
     return []
 
 
