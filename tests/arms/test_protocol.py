@@ -1,6 +1,7 @@
 """Paired studies: arms differ by their letters alone, shards merge to the bytes of one machine, stops cost nothing."""
 
 import dataclasses
+import hashlib
 import itertools
 import sys
 
@@ -254,9 +255,31 @@ def test_ablations_are_a_study_of_their_own_with_the_same_draws(tiny, tmp_path):
             assert {name for name in one if one[name] != other[name]} <= fields | {"recipe"}
 
 
-def test_the_identity_of_the_counted_study_is_what_it_was():
-    """Computed by version 0.2.0a2, which made the counted slots: they could not be continued under another."""
-    assert JSB.identity == "79a7b6e7"
+COUNTED_SETTINGS = """
+activation averaging block cd_steps cell cg_iterations chunk_length class_rule classes clip curvature_sequences data
+decay_steps dropout hidden_size initial_damping input_scale l1 lanes leak_high leak_low leaky_share learning_rate
+learning_rate_schedule loss max_epochs max_updates minimal_damping momentum momentum_schedule nade_size optimizer output
+output_scale patience plateau_epochs pretrain_frames pretrain_rate pretrain_recurrent rbm_size recipe recurrent_init
+recurrent_scale seed slice_size span structural_damping tempering threads
+"""
+
+
+@pytest.mark.parametrize(
+    ("definition", "identity", "digest"),
+    [
+        (JSB, "79a7b6e7", "9072d9ab65022328"),
+        (define("ptb-words", "words", "print", {40: 23000}, -7.0), "3e3b493e", "323a66c4fdab3012"),
+        (define("ptb-chars", "characters", "print", {50: 1000, 150: 300}, -3.0), "988f3f7c", "86038d7c3b9b44c8"),
+    ],
+    ids=lambda each: each.data if isinstance(each, protocol.Definition) else "",
+)
+def test_counted_slots_keep_their_identity_and_settings(definition, identity, digest):
+    """Both were computed by version 0.2.0a2, which makes the counted slots. Winners are trained by later versions, so a
+    default that changes must be written into the protocol with its old value."""
+    configs = [as_dict(definition.config_of(arm, slot)) for slot, arm in definition.tasks()]
+    content = msgspec.json.encode([{name: config[name] for name in COUNTED_SETTINGS.split()} for config in configs])
+    assert definition.identity == identity
+    assert hashlib.sha256(content).hexdigest()[:16] == digest
 
 
 WORKER = """
