@@ -82,7 +82,7 @@ class SlotTiming(msgspec.Struct, frozen=True):
 
 
 Result = TypeVar("Result", SlotResult, WinnerResult)
-Line = TypeVar("Line", SlotResult, WinnerResult, SlotTiming)
+Line = TypeVar("Line", bound=msgspec.Struct)
 KINDS = {RESULTS: SlotResult, WINNERS: WinnerResult, TIMINGS: SlotTiming}
 
 
@@ -96,9 +96,7 @@ def read_lines(file: Path, kind: type[Line]) -> list[Line]:
         try:
             found.append(msgspec.json.decode(line, type=kind))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                f"line {number} of {file} is not the result of a slot ({error}): restore the file"
-            ) from error
+            raise InputError(f"line {number} of {file} is not a result ({error}): restore the file") from error
     return found
 
 

@@ -105,9 +105,9 @@ class StudyFolder:
         part = self.folder / f"{self.stem}-{self.shard.number}of{self.shard.count}"
         with file_lock(self.folder / "runs" / f"{self.stem}.lock"):  # other workers append to the same file
             if isinstance(ended.result, SlotResult):
-                _append_line(Path(f"{part}{TIMINGS}"), encode_line(ended.timing))
+                append_line(Path(f"{part}{TIMINGS}"), encode_line(ended.timing))
             ending = RESULTS if isinstance(ended.result, SlotResult) else WINNERS
-            _append_line(Path(f"{part}{ending}"), encode_line(ended.result))
+            append_line(Path(f"{part}{ending}"), encode_line(ended.result))
 
     @contextmanager
     def claimed(self, task: Task) -> Iterator[bool]:
@@ -289,7 +289,7 @@ def processor_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def _append_line(file: Path, line: bytes) -> None:
+def append_line(file: Path, line: bytes) -> None:
     """Append a line, replacing a line torn by a crash."""
     with explain_disk_errors(file), file.open("ab+") as stream:
         stream.seek(0)

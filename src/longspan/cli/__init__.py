@@ -30,6 +30,7 @@ COMMANDS = {
     "reproduce": "compute the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
     "compare-methods": "compare the paper's methods by paired searches of equal budget",
     "merge": "join the results of the shards of such a comparison",
+    "bridge": "how long a span each method bridges: longspan bridge temporal-order --spans 10 30",
     "compare": "show settings and scores of several runs side by side",
     "report": "write one HTML page about runs, studies or results: longspan report RUN -o report.html",
     "data": "list, get, describe or import data sets",

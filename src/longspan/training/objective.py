@@ -224,7 +224,8 @@ def _in_segments(chunk: Chunks, steps: int) -> Chunks:
 
 def _squares(states: PyTree) -> Float[Array, "time lane"]:
     """The squared length of each state of a tree of `time lane ...` leaves."""
-    return sum(jnp.sum(jnp.square(leaf), axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(states))
+    squares = (jnp.sum(jnp.square(leaf), axis=tuple(range(2, leaf.ndim))) for leaf in jax.tree.leaves(states))
+    return jnp.asarray(sum(squares))
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
