@@ -20,9 +20,11 @@ Predicted = Literal["keys", "symbols", "numbers"]
 OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
     "keys": ("bernoulli", "nade", "rbm"),
     "symbols": ("softmax", "factored"),
-    "numbers": ("gaussian",),
+    "numbers": ("gaussian", "normal", "mdn", "rnade"),
 }
 """The package's outputs, keyed by what they predict; users may register others."""
+NOT_CONVEX = ("normal", "mdn", "rnade")
+"""Outputs whose loss is not convex in the logits, as Hessian-free optimization needs it."""
 OUTPUT_NAMES = tuple(name for names in OUTPUTS_FOR.values() for name in names)
 
 
@@ -43,9 +45,13 @@ class TrainConfig:
     cell: str = "leaky"
     """Recurrent cell: leaky (the paper's) or one registered by a plugin."""
     output: str = "bernoulli"
-    """Distribution of the next frame (bernoulli, nade, rbm), symbol (softmax, factored) or number (gaussian)."""
+    """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored), or of
+    numbers: gaussian (unit variance, so least squares), normal (learned variance), mdn (a mixture of Gaussians), rnade
+    (number by number)."""
     nade_size: int = 150
-    """nade: number of hidden units that model how the keys of a frame depend on each other."""
+    """nade, rnade: number of hidden units that model how the keys or numbers of a step depend on each other."""
+    components: int = 5
+    """mdn, rnade: number of Gaussians in a mixture."""
     rbm_size: int = 150
     """rbm: number of hidden units that model how the keys of a frame depend on each other."""
     cd_steps: int = 15
@@ -180,6 +186,11 @@ class TrainConfig:
         if self.omega > 0 and (self.optimizer == "hf" or self.segment > 0):
             other, field = ("hf", "optimizer") if self.optimizer == "hf" else (f"segment {self.segment}", "segment")
             raise InputError(f"omega needs the gradients of whole chunks: got {other}", fields=["omega", field])
+        if self.optimizer == "hf" and self.output in NOT_CONVEX:
+            raise InputError(
+                f"hf needs an output whose loss is convex: got {self.output}; train it by sgd, such as "
+                f"{self.output}:sgd+c, or use gaussian:hf"
+            )
 
 
 @dataclass(frozen=True)
@@ -213,6 +224,7 @@ RULES = (
     Rule("span", 1, 100_000),
     Rule("hidden_size", 1, 65536),
     Rule("nade_size", 1, 65536),
+    Rule("components", 1, 1000),
     Rule("rbm_size", 1, 65536),
     Rule("cd_steps", 1, 10_000),
     Rule("tempering", 0, 10_000),
@@ -297,6 +309,7 @@ class Settings(TypedDict, total=False):
     cell: str
     output: str
     nade_size: int
+    components: int
     rbm_size: int
     cd_steps: int
     tempering: int

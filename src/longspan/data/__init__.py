@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from longspan.data.importing import ImportReport, import_path
     from longspan.data.library import Entry, catalogue, load, register_dataset, target_kind
     from longspan.data.music import MusicData
+    from longspan.data.own import Sequences
+    from longspan.data.own_files import read_table
     from longspan.data.progress import Progress
     from longspan.data.sequences import arrange, arrange_pairs, song_order
     from longspan.data.tasks import TaskData
@@ -30,6 +32,7 @@ __all__ = [
     "MusicBaselines",
     "MusicData",
     "Progress",
+    "Sequences",
     "TargetKind",
     "TaskData",
     "TextBaselines",
@@ -40,6 +43,7 @@ __all__ = [
     "fingerprint_of",
     "import_path",
     "load",
+    "read_table",
     "register_dataset",
     "song_order",
     "summarize",
@@ -52,6 +56,8 @@ _HOMES = {
     "importing": ("ImportReport", "import_path"),
     "library": ("Entry", "catalogue", "load", "register_dataset", "target_kind"),
     "music": ("MusicData",),
+    "own": ("Sequences",),
+    "own_files": ("read_table",),
     "progress": ("Progress",),
     "sequences": ("arrange", "arrange_pairs", "song_order"),
     "tasks": ("TaskData",),

@@ -2,7 +2,9 @@
 
 For each split, stored music has arrays such as `train` (frames x 88, all songs concatenated) and `train_lengths`;
 stored text has `train` (the token ids). `metadata` is JSON in a string array. A user's file may instead have one array
-per song, named `train/000` and so on, or songs under any other names, which are then split like MIDI files.
+per song, named `train/000` and so on, or songs under any other names, which are then split like MIDI files. A file with
+an array `inputs` holds a user's own sequences (docs/own-data.md); stored, those have `train_inputs`, `train_targets`,
+`train_mask` and `train_lengths`.
 
 Files may come from untrusted sources: pickles are refused, every size is known before memory is allocated, and arrays
 are read in blocks, so that a roll takes one byte per key whatever the type of its numbers.
@@ -24,6 +26,8 @@ import numpy as np
 
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MusicData, Song, check_shape, check_values
 from longspan.data.names import SPLITS
+from longspan.data.own import Description, Pair, Sequences
+from longspan.data.own_files import sequences_of
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import END, TextData, Unit
 from longspan.data.zips import open_zip
@@ -34,6 +38,7 @@ from longspan.limits import (
     FRAMES_PER_BEAT,
     HEADER_BYTES,
     METADATA_CHARACTERS,
+    NUMBERS,
     OCTAVE_SHIFT,
     SONGS,
     TOKENS,
@@ -49,7 +54,7 @@ class Metadata(msgspec.Struct, frozen=True):
     """The metadata of a stored set; optional in a user's file of rolls."""
 
     format: int = FORMAT
-    kind: Literal["music", "text"] = "music"
+    kind: Literal["music", "text", "own"] = "music"
     origin: str | None = None
     remarks: tuple[str, ...] = ()
     frames_per_beat: int | None = None
@@ -57,6 +62,7 @@ class Metadata(msgspec.Struct, frozen=True):
     unit: Unit = "word"
     vocabulary: tuple[str, ...] = ()
     end_token: int = 0
+    description: Description | None = None
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -65,7 +71,10 @@ class Format(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-def write_set(path: Path, data: MusicData | TextData) -> None:
+Storable = MusicData | TextData | Sequences
+
+
+def write_set(path: Path, data: Storable) -> None:
     """Store a data set at `path`, whole or not at all."""
     metadata = _describe(data)
     if len(metadata) > METADATA_CHARACTERS:
@@ -92,23 +101,23 @@ class _Stored(NamedTuple):
     parts: list[bytes] | list[np.ndarray]
 
 
-def _describe(data: MusicData | TextData) -> str:
-    metadata: dict[str, Any] = {
-        "format": FORMAT,
-        "kind": data.record.kind,
-        "origin": data.origin,
-        "remarks": list(data.remarks),
-    }
-    if isinstance(data, MusicData):
-        metadata |= {"frames_per_beat": data.frames_per_beat, "octave_shift": data.octave_shift}
+def _describe(data: Storable) -> str:
+    metadata: dict[str, Any] = {"format": FORMAT, "origin": data.origin, "remarks": list(data.remarks)}
+    if isinstance(data, Sequences):
+        metadata |= {"kind": "own", "description": msgspec.to_builtins(data.description)}
+    elif isinstance(data, MusicData):
+        metadata |= {"kind": "music", "frames_per_beat": data.frames_per_beat, "octave_shift": data.octave_shift}
     else:
+        metadata["kind"] = "text"
         metadata |= {"unit": data.unit, "vocabulary": list(data.vocabulary), "end_token": data.end_token}
     return json.dumps(metadata)
 
 
-def _arrays(data: MusicData | TextData) -> Iterator[_Stored]:
+def _arrays(data: Storable) -> Iterator[_Stored]:
     for split in SPLITS:
-        if isinstance(data, MusicData):
+        if isinstance(data, Sequences):
+            yield from _own_arrays(split, data.pairs[split])
+        elif isinstance(data, MusicData):
             songs = data.splits[split]
             lengths = np.array([len(song) for song in songs], "<i8")
             yield _Stored(split, (int(lengths.sum()), KEYS), "|u1", [np.ascontiguousarray(song) for song in songs])
@@ -118,6 +127,14 @@ def _arrays(data: MusicData | TextData) -> Iterator[_Stored]:
             smallest = np.min_scalar_type(max(len(data.vocabulary) - 1, 0)).newbyteorder("<")
             blocks = [tokens[start : start + BLOCK].astype(smallest) for start in range(0, len(tokens), BLOCK)]
             yield _Stored(split, tokens.shape, smallest.str, blocks)
+
+
+def _own_arrays(split: str, pairs: list[Pair]) -> Iterator[_Stored]:
+    lengths = np.array([len(pair.mask) for pair in pairs], "<i8")
+    for leaf, name in enumerate(("inputs", "targets", "mask")):
+        parts = [np.ascontiguousarray(pair[leaf], pair[leaf].dtype.newbyteorder("<")) for pair in pairs]
+        yield _Stored(f"{split}_{name}", (int(lengths.sum()), *parts[0].shape[1:]), parts[0].dtype.str, parts)
+    yield _Stored(f"{split}_lengths", lengths.shape, "<i8", [lengths])
 
 
 def _pack(file: BinaryIO, arrays: list[_Stored], packing: int) -> int:
@@ -139,15 +156,22 @@ def read_set(
     frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
     split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
-) -> MusicData | TextData:
+) -> Storable:
     """Read a stored set or a user's piano rolls; the keyword arguments supply what a user's file does not say."""
     with open_zip(path, ".npz file") as archive:
         rolls = _Rolls(archive, path)
+        if "inputs" in rolls.members:
+            arrays = {name: rolls.array(name) for name in rolls.members}
+            return sequences_of(arrays, path, name=name, origin=printable(path.name), split=split, seed=seed)
         metadata = rolls.metadata()
         origin, remarks = printable(metadata.origin or path.name), tuple(map(printable, metadata.remarks))
         if metadata.kind == "text":
             splits = {split: rolls.tokens(split, len(metadata.vocabulary)) for split in SPLITS}
             return TextData(name, metadata.unit, metadata.vocabulary, splits, metadata.end_token, origin, remarks)
+        if metadata.kind == "own":
+            assert metadata.description is not None
+            pairs = {split: rolls.pairs(split) for split in SPLITS}
+            return Sequences.of(name, metadata.description, pairs, origin, remarks)
         per_beat = frames_per_beat if metadata.frames_per_beat is None else metadata.frames_per_beat
         return MusicData(name, rolls.songs(split, seed), per_beat, metadata.octave_shift, origin, remarks)
 
@@ -225,17 +249,41 @@ class _Rolls:
                 tokens[start : start + BLOCK] = block
         return tokens
 
+    def array(self, name: str) -> np.ndarray:
+        """Any array of numbers or words."""
+        with self._open(name) as array:
+            count = math.prod(array.shape)
+            if array.dtype.kind not in "biufU" or count > NUMBERS:
+                raise InputError(f"'{name}' in {self.path} has {count} values of {array.dtype}: expected fewer numbers")
+            found = np.empty(count, array.dtype)
+            for start in range(0, count, BLOCK):
+                found[start : start + BLOCK] = array.take(min(BLOCK, count - start))
+            return found.reshape(array.shape, order="F" if array.fortran else "C")
+
+    def pairs(self, split: str) -> list[Pair]:
+        """The sequences of a split of own data."""
+        leaves = []
+        for name, kinds in (("inputs", "fui"), ("targets", "fui"), ("mask", "b")):
+            leaf = self.array(f"{split}_{name}")
+            if leaf.dtype.kind not in kinds or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
+                raise InputError(f"{self.path} is a damaged data set ('{split}_{name}'); import it again")
+            leaves.append(np.split(leaf, self._bounds(split, len(leaf))))
+        return [Pair(*parts) for parts in zip(*leaves, strict=True)]
+
     def _cut(self, split: str) -> list[Song]:
+        frames = self._song(split)
+        return np.split(frames, self._bounds(split, len(frames)))
+
+    def _bounds(self, split: str, steps: int) -> np.ndarray:
+        """Where the songs or sequences of a split end, but for the last."""
         with self._open(f"{split}_lengths") as array:
             self._check_stream(array, SONGS)
             lengths = array.take(array.shape[0]).tolist()
-        frames = self._song(split)
-        if min(lengths, default=0) < 1 or sum(lengths) != len(frames):  # Python integers, which do not overflow
+        if min(lengths, default=0) < 1 or sum(lengths) != steps:  # Python integers, which do not overflow
             raise InputError(
-                f"'{split}' in {self.path} has {len(frames)} frames, which its lengths do not add up to; "
-                "import its source again"
+                f"'{split}' in {self.path} has {steps} steps, which its lengths do not add up to; import its source again"
             )
-        return np.split(frames, np.cumsum(lengths[:-1], dtype=np.int64))
+        return np.cumsum(lengths[:-1], dtype=np.int64)
 
     def _song(self, name: str) -> Song:
         where = f"'{name}' in {self.path}"
@@ -294,6 +342,8 @@ def _checked(metadata: Metadata) -> Metadata:
         raise ValueError(f"frames_per_beat must be from 1 to {FRAMES_PER_BEAT}, got {metadata.frames_per_beat}")
     if abs(metadata.octave_shift) > OCTAVE_SHIFT:
         raise ValueError(f"octave_shift must be from -{OCTAVE_SHIFT} to {OCTAVE_SHIFT}, got {metadata.octave_shift}")
+    if metadata.kind == "own" and metadata.description is None:
+        raise ValueError("no description of its arrays")
     if metadata.kind == "text" and metadata.vocabulary[metadata.end_token : metadata.end_token + 1] != (END,):
         raise ValueError("no such unit or end token")
     return metadata

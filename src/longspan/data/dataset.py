@@ -20,8 +20,12 @@ from longspan.config import Predicted
 from longspan.data.names import SPLITS
 from longspan.errors import InputError
 
-TargetKind = Literal["frames", "words", "characters", "classes", "numbers"]
-"""The kind of target, by which recipes choose their settings."""
+TargetKind = Literal["frames", "words", "characters", "classes", "numbers", "measurements", "switches", "labels"]
+"""The kind of target, by which recipes choose their settings; the last three are numbers, keys and classes of a user's
+own sequences."""
+
+Sampled = Literal["music", "text", "series"]
+"""The kinds of data of which samples can be drawn."""
 
 _PREDICTED: Mapping[str, Predicted] = {
     "music": "keys",
@@ -54,11 +58,31 @@ class Chunks(NamedTuple):
     lengths: Any
 
 
+class Scaling(msgspec.Struct, frozen=True):
+    """How numbers are normalized, column by column: the mean is subtracted, then they are divided by the scale."""
+
+    mean: list[float]
+    scale: list[float]
+
+    def normalized(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers as a model sees them."""
+        return ((numbers - np.array(self.mean)) / np.array(self.scale)).astype(np.float32)
+
+    def restored(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers in the units of the data."""
+        return numbers * np.array(self.scale) + np.array(self.mean)
+
+    @property
+    def log_volume(self) -> float:
+        """The amount by which the log-density of normalized numbers exceeds that of the numbers themselves."""
+        return float(np.log(self.scale).sum())
+
+
 class DataRecord(msgspec.Struct, frozen=True):
     """What a run records about its data: enough to rebuild and use the model without them."""
 
     kind: Literal["music", "text", "keys", "classes", "numbers"]
-    """Models of music and text predict their next input, so they can be sampled; the others answer questions."""
+    """What is predicted; models of music and text predict their next input."""
     fingerprint: str
     size: int
     """Number of keys per frame, symbols in the vocabulary, possible answers, or predicted numbers."""
@@ -69,6 +93,16 @@ class DataRecord(msgspec.Struct, frozen=True):
     frames_per_beat: int | None = None
     octave_shift: int = 0
     end_token: int | None = None
+    """The symbol that precedes a sequence of symbols."""
+    next_step: bool = False
+    """Whether other data than music and text predict their next input as well, and can thus be sampled."""
+    labels: list[str] | None = None
+    """What the symbols or classes of other data stand for, unless they are plain numbers from 0."""
+    columns: list[str] | None = None
+    """Names of the predicted numbers or keys."""
+    input_scaling: Scaling | None = None
+    target_scaling: Scaling | None = None
+    """How numbers were normalized; scores and samples are in the units of the data all the same."""
 
     @property
     def predicted(self) -> Predicted:
@@ -81,11 +115,21 @@ class DataRecord(msgspec.Struct, frozen=True):
         coin_tosses = {"keys": self.size * math.log(2), "symbols": math.log(max(2, self.size))}
         return -100 * coin_tosses[self.predicted] if self.predicted in coin_tosses else None
 
-    def kind_to_sample(self) -> Literal["music", "text"]:
+    def kind_to_sample(self) -> Sampled:
         """The kind of data, refused unless the model predicts its next input and can thus be sampled."""
         if self.kind == "music" or self.kind == "text":
             return self.kind
-        raise InputError(f"these data ask for {self.kind}, so a model of them cannot be sampled: use music or text")
+        if self.next_step:
+            return "series"
+        raise InputError(
+            f"these data ask for {self.kind}, so a model of them cannot be sampled: use music, text or data whose "
+            "targets are their next step"
+        )
+
+    @property
+    def log_volume(self) -> float:
+        """What normalization adds to a log-likelihood, in nats."""
+        return 0.0 if self.target_scaling is None else self.target_scaling.log_volume
 
 
 @dataclass(frozen=True)
@@ -154,8 +198,8 @@ class Dataset(ABC):
         """Applicable scores besides the log-likelihood, as fields of `Scores`."""
         figures: dict[Predicted, tuple[str, ...]] = {
             "keys": ("accuracy", "accuracy_union"),
-            "symbols": ("step_error_rate",),
-            "numbers": ("squared_error",),
+            "symbols": ("class_accuracy",),
+            "numbers": ("squared_error", "r2"),
         }
         return figures[self.record.predicted]
 
@@ -203,8 +247,8 @@ class Dataset(ABC):
             rates = np.clip(rates, SMALLEST_RATE, 1 - SMALLEST_RATE)
             present = targets.mean(axis=0)
             return RateBaselines(float(present @ np.log(rates) + (1 - present) @ np.log1p(-rates)))
-        squares = np.square(targets - rates).sum(axis=1)
-        likelihood = -0.5 * float(np.mean(squares + targets.shape[1] * math.log(2 * math.pi)))
+        squares = np.square(targets - rates)
+        likelihood = -0.5 * float(np.mean(squares.sum(axis=1) + targets.shape[1] * math.log(2 * math.pi)))
         return RateBaselines(likelihood, float(squares.mean()))
 
     def split_figures(self, split: str) -> Any:

@@ -16,6 +16,7 @@ from longspan.data.download import benchmark_files
 from longspan.data.midi_folder import gather_midi
 from longspan.data.music import read_benchmark_rolls
 from longspan.data.names import BACH, BENCHMARKS, BUILT_IN, DEFAULT_SPAN, TASK_DESCRIPTIONS
+from longspan.data.own_files import TABLES, read_own_file
 from longspan.data.progress import Progress
 from longspan.data.storage import data_directory, imported_directory
 from longspan.data.tasks import TaskData
@@ -103,6 +104,9 @@ def _find_file(name: str, data_dir: Path | str | None, progress: Progress | None
     if imported is not None or path.suffix.lower() == ".npz":
         stored = read_set(imported or _existing(name), name)
         return Found(stored.target_kind, lambda: stored)
+    if path.suffix.lower() in (*TABLES, ".npy"):
+        own = read_own_file(_existing(name), name)
+        return Found(own.target_kind, lambda: own)
     if os.path.isdir(path):
         return Found("frames", lambda: gather_midi(path, name=name, progress=progress).data)
     if path.suffix.lower() == ".txt" or os.path.isfile(path):

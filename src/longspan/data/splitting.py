@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from longspan.data.music import Song
 from longspan.data.names import SPLITS
@@ -24,8 +24,13 @@ def split_songs(
     """
     if len(songs) < len(SPLITS):
         raise InputError(f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split")
-    order = sorted(songs, key=lambda name: hashlib.sha256(os.fsencode(f"{seed}:{name}")).digest())
-    return {split: [songs[name] for name in order[part]] for split, part in cut(len(order), shares).items()}
+    return {split: [songs[name] for name in names] for split, names in split_names(songs, shares, seed).items()}
+
+
+def split_names(names: Iterable[str], shares: Sequence[float], seed: int) -> dict[str, list[str]]:
+    """Assign at least three different names to the three splits."""
+    order = sorted(names, key=lambda name: hashlib.sha256(os.fsencode(f"{seed}:{name}")).digest())
+    return {split: order[part] for split, part in cut(len(order), shares).items()}
 
 
 def cut(count: int, shares: Sequence[float]) -> dict[str, slice]:

@@ -242,7 +242,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, jud
         "epoch": progress.epoch + 1,
         "step": progress.step,
         # An output without an exact likelihood is trained on a different objective.
-        "train_log_likelihood": progress.train_log_likelihood if exact else None,
+        "train_log_likelihood": progress.train_log_likelihood - run.data.log_volume if exact else None,
         "valid_log_likelihood": score,
         **{f"valid_{name}": value for name, value in judged.errors.items()},
         "exact": exact,

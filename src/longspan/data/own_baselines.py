@@ -1,0 +1,198 @@
+"""What simple predictors reach on a user's own sequences: the mean, the last value, and a linear model of the past.
+
+The linear model sees the last few inputs, or for one target a sequence also the mean of all inputs. How many it sees is
+chosen on the validation split. For numbers it is ridge regression, for classes and keys logistic regression. Numbers
+get a Gaussian whose variance is that of the training residuals, so that every row has a likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longspan.data.dataset import Baselines
+
+if TYPE_CHECKING:
+    from longspan.data.own import Pair, Sequences
+
+LAGS = (1, 2, 4, 8, 16)
+"""Numbers of past inputs that the linear model may see."""
+MOST_FEATURES = 400
+MOST_ROWS = 20_000
+"""Steps of the training split that it is fitted to, evenly spaced: enough for that many features."""
+MOST_OUTPUTS = 200
+"""With more classes or keys than this, logistic regression would take longer than training."""
+RIDGE = 1e-3
+"""Penalty on squared weights, as a share of the number of rows."""
+SMALLEST_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class OwnBaselines(Baselines):
+    """Labels and scores of the simple predictors."""
+
+    found: tuple[tuple[str, dict[str, float]], ...]
+
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        return list(self.found)
+
+
+def sequence_baselines(data: Sequences, split: str) -> OwnBaselines:
+    """Simple predictors, fitted to the training split and measured on another."""
+    kind = data.description.target_kind
+    if kind == "numbers":
+        return OwnBaselines(tuple(_number_rows(data, split)))
+    constant = ("always the usual answer" if kind == "symbols" else "one rate per column", _constant(data, split))
+    rows = [constant]
+    if data.description.next_step:
+        rows.append(("the last step again", _repeated(data, split)))
+    if data.description.target_size <= MOST_OUTPUTS:
+        rows.append(_linear_row(data, split))
+    return OwnBaselines(tuple(rows))
+
+
+def _number_rows(data: Sequences, split: str) -> list[tuple[str, dict[str, float]]]:
+    mean = data._asked("train").mean(axis=0)
+    rows = [("the mean", _number_scores(data, split, lambda pair: np.broadcast_to(mean, pair.targets.shape)))]
+    if data.description.next_step:
+        rows.append(("the last value", _number_scores(data, split, lambda pair: pair.inputs)))
+    label, figures = _linear_row(data, split)
+    return [*rows, (label, figures)]
+
+
+def _number_scores(data: Sequences, split: str, predict) -> dict[str, float]:
+    """Scores of predictions, in the units of the data; the first step of a series, which has no past, counts too."""
+
+    def residuals(name: str) -> np.ndarray:
+        return np.concatenate([(pair.targets - predict(pair))[pair.mask] for pair in data.pairs[name]]).astype(float)
+
+    variance = np.maximum(np.square(residuals("train")).mean(axis=0), SMALLEST_VARIANCE)
+    squares = np.square(residuals(split))
+    density = -0.5 * np.mean(np.sum(squares / variance + np.log(2 * math.pi * variance), axis=1))
+    spread = data._asked(split).astype(np.float64).var(axis=0)
+    scaling, varying = data.description.target_scaling, spread > 0
+    units = 1.0 if scaling is None else np.square(scaling.scale)
+    explained = 1 - squares.mean(axis=0)[varying] / spread[varying]
+    return {
+        "log_likelihood": float(density) - data.record.log_volume,
+        "squared_error": float((units * squares.mean(axis=0)).mean()),
+        "r2": float(explained.mean()) if varying.any() else 0.0,
+    }
+
+
+def _constant(data: Sequences, split: str) -> dict[str, float]:
+    """Training frequencies, each counted half a time more, because some may be missing in training."""
+    train, test, size = data._asked("train"), data._asked(split), data.description.target_size
+    if data.description.target_kind == "symbols":
+        counts = np.bincount(train, minlength=size) + 0.5
+        chances = np.log(counts / counts.sum())
+        return {"log_likelihood": float(chances[test].mean()), "class_accuracy": float(np.mean(test == counts.argmax()))}
+    rates = (train.sum(axis=0) + 0.5) / (len(train) + 1)
+    return _key_scores(np.broadcast_to(np.log(rates / (1 - rates)), test.shape), test)
+
+
+def _repeated(data: Sequences, split: str) -> dict[str, float]:
+    """The step before, right as often as it is in training and otherwise wrong anywhere else."""
+
+    def agreement(name: str) -> np.ndarray:
+        return np.concatenate([(pair.inputs == pair.targets)[pair.mask] for pair in data.pairs[name]])
+
+    right, size = agreement(split), data.description.target_size
+    rate = (agreement("train").sum() + 0.5) / (agreement("train").size + 1)
+    wrong = (1 - rate) / (size - 1) if data.description.target_kind == "symbols" else 1 - rate
+    likelihood = np.where(right, math.log(rate), math.log(wrong))
+    if data.description.target_kind == "symbols":
+        return {"log_likelihood": float(likelihood.mean()), "class_accuracy": float(right.mean())}
+    return {"log_likelihood": float(likelihood.sum(axis=1).mean())}
+
+
+def _linear_row(data: Sequences, split: str) -> tuple[str, dict[str, float]]:
+    width = data.description.input_size
+    tried = [lags for lags in LAGS if lags * width <= MOST_FEATURES] or [1]
+    fitted = {lags: _fit(data, lags) for lags in tried}
+    if data.description.target_kind == "numbers":
+        scores = {lags: _number_scores(data, "valid", _predictor(data, lags, fitted[lags])) for lags in tried}
+        best = min(tried, key=lambda lags: scores[lags]["squared_error"])
+        figures = _number_scores(data, split, _predictor(data, best, fitted[best]))
+    else:
+        scores = {lags: _logistic_scores(data, "valid", lags, fitted[lags]) for lags in tried}
+        best = max(tried, key=lambda lags: scores[lags]["log_likelihood"])
+        figures = _logistic_scores(data, split, best, fitted[best])
+    seen = f"{best} inputs" if best > 1 else "input"
+    return f"linear, last {seen}" + (" and their mean" if data.description.at_end else ""), figures
+
+
+def _fit(data: Sequences, lags: int) -> np.ndarray:
+    pairs = data.pairs["train"]
+    features = np.concatenate([_features(data, pair, lags)[pair.mask] for pair in pairs])
+    targets = np.concatenate([pair.targets[pair.mask] for pair in pairs])
+    some = np.linspace(0, len(targets) - 1, min(MOST_ROWS, len(targets))).astype(int)
+    features, targets = features[some], targets[some]
+    if data.description.target_kind == "numbers":
+        return _ridge(features, targets.astype(np.float64))
+    if data.description.target_kind == "symbols":
+        targets = np.eye(data.description.target_size)[targets]
+    return _logistic(features, targets.astype(np.float64), joint=data.description.target_kind == "symbols")
+
+
+def _features(data: Sequences, pair: Pair, lags: int) -> np.ndarray:
+    """For every step a one and the last inputs, zeros before the first; at the end also the mean over time."""
+    inputs = pair.inputs
+    if data.description.input_kind == "symbols":
+        inputs = np.eye(data.description.input_size, dtype=np.float32)[inputs]
+    past = np.concatenate([np.zeros((lags - 1, inputs.shape[1])), inputs])
+    columns = [np.ones((len(inputs), 1)), *(past[lags - 1 - lag : len(past) - lag] for lag in range(lags))]
+    if data.description.at_end:
+        columns.append(np.broadcast_to(inputs.mean(axis=0), inputs.shape))
+    return np.concatenate(columns, axis=1)
+
+
+def _ridge(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    penalty = RIDGE * len(features) * np.eye(features.shape[1])
+    penalty[0, 0] = 1e-9
+    return np.linalg.solve(features.T @ features + penalty, features.T @ targets)
+
+
+def _logistic(features: np.ndarray, targets: np.ndarray, *, joint: bool) -> np.ndarray:
+    """Weights of logistic regression, over classes jointly or for every key alone."""
+    from scipy.optimize import minimize
+    from scipy.special import expit, log_softmax
+
+    def loss_and_gradient(flat: np.ndarray):
+        weights = flat.reshape(features.shape[1], -1)
+        scores = features @ weights
+        if joint:
+            log_chances = log_softmax(scores, axis=1)
+            loss, off = -np.sum(targets * log_chances), np.exp(log_chances) - targets
+        else:
+            loss, off = np.sum(np.logaddexp(0, scores) - targets * scores), expit(scores) - targets
+        penalty = RIDGE * np.sum(np.square(weights)) / 2
+        return loss / len(targets) + penalty, (features.T @ off / len(targets) + RIDGE * weights).ravel()
+
+    start = np.zeros(features.shape[1] * targets.shape[1])
+    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    return found.x.reshape(features.shape[1], -1)
+
+
+def _predictor(data: Sequences, lags: int, weights: np.ndarray):
+    return lambda pair: _features(data, pair, lags) @ weights
+
+
+def _logistic_scores(data: Sequences, split: str, lags: int, weights: np.ndarray) -> dict[str, float]:
+    pairs = data.pairs[split]
+    scores = np.concatenate([(_features(data, pair, lags) @ weights)[pair.mask] for pair in pairs])
+    targets = np.concatenate([pair.targets[pair.mask] for pair in pairs])
+    if data.description.target_kind == "binary":
+        return _key_scores(scores, targets)
+    largest = scores.max(axis=1, keepdims=True)
+    log_chances = scores - largest - np.log(np.exp(scores - largest).sum(axis=1, keepdims=True))
+    likelihood = log_chances[np.arange(len(targets)), targets].mean()
+    return {"log_likelihood": float(likelihood), "class_accuracy": float(np.mean(scores.argmax(axis=1) == targets))}
+
+
+def _key_scores(scores: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Log-likelihood of keys with these log-odds."""
+    return {"log_likelihood": float(np.sum(targets * scores - np.logaddexp(0, scores), axis=1).mean())}

@@ -1,0 +1,303 @@
+"""Your own sequences from files: arrays (`.npy`, `.npz`) and tables (`.csv`, `.tsv`, `.parquet`).
+
+In a table a row is a step. One column may hold the id of the sequence that a row belongs to; the others are inputs and
+targets, or inputs whose next step is predicted. docs/own-data.md describes all formats.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.data.own import Sequences
+from longspan.data.own_arrays import Kind
+from longspan.data.splitting import SONG_SHARES
+from longspan.errors import InputError, printable
+from longspan.files import opened, read_limited
+from longspan.limits import ARCHIVE_BYTES, NUMBERS, SONGS, TABLE_BYTES, TABLE_COLUMNS
+
+TABLES = (".csv", ".tsv", ".parquet")
+ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
+"""The arrays of an `.npz` file, of which only the first is needed."""
+ROWS_AT_ONCE = 10_000
+FEW = 20
+"""A column of so few different whole numbers is taken for classes."""
+
+
+def read_table(
+    path: Path | str,
+    name: str | None = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
+    ids: str | None = None,
+    ahead: int = 0,
+    at_end: bool = False,
+    split: Sequence[float] = SONG_SHARES,
+    seed: int = 0,
+    input_kind: Kind | None = None,
+    target_kind: Kind | None = None,
+) -> Sequences:
+    """Read a table whose rows are steps.
+
+    Args:
+        path: a `.csv`, `.tsv` or `.parquet` file; the first line of the former two has the names of the columns.
+        name: the name of the data set; by default the path.
+        inputs: the input columns; by default all that are not otherwise used.
+        targets: the target columns; by default the next row of the inputs is predicted. Rows without a value ask for
+            nothing.
+        ids: the column that says which sequence a row belongs to; without it all rows are one sequence.
+        ahead: predict the targets of so many rows later; 0 are those of the same row.
+        at_end: ask for a target at the last row of each sequence only.
+        split: fractions of training, validation and test.
+        seed: determines which ids go to which split.
+        input_kind: `numbers`, `binary` or `symbols`; by default words are symbols and everything else numbers.
+        target_kind: likewise; by default words and at most 20 different whole numbers are classes.
+    """
+    path = Path(path)
+    table = _columns_of(path)
+    asked = list(targets or ())
+    if (ahead or at_end) and not asked:
+        raise InputError("ahead and at_end need targets: name the target columns", fields=["ahead", "at_end", "targets"])
+    if ahead < 0:
+        raise InputError(f"ahead must be at least 0: got {ahead}", fields=["ahead"])
+    _check_names(table, [*(inputs or ()), *asked, *([ids] if ids else [])], path)
+    used = list(inputs) if inputs else [column for column in table if column not in asked and column != ids]
+    rows = _rows_by_id(table, ids)
+    sources = [_stacked(table, used, part, path) for part in rows.values()]
+    if input_kind is None and sources[0].dtype.kind in "biu":
+        input_kind = "numbers"
+    common = {"name": name or str(path), "ids": list(rows), "split": split, "seed": seed, "origin": printable(path.name)}
+    if not asked:
+        return Sequences(sources, input_kind=input_kind, columns=used, **common)
+    kind = target_kind or _guessed_kind(table, asked)
+    parts = [_stacked(table, asked, part, path) for part in rows.values()]
+    if ahead:
+        _check_ahead(sources, ahead)
+        sources, parts = [part[:-ahead] for part in sources], [part[ahead:] for part in parts]
+    if at_end:
+        parts = [part[-1] for part in parts]
+    names = None if kind == "symbols" else asked
+    return Sequences(sources, parts, input_kind=input_kind, target_kind=kind, columns=names, **common)
+
+
+def read_own_file(path: Path, name: str, **options: Any) -> Sequences:
+    """Read a table, or an array whose next step is predicted."""
+    if path.suffix.lower() in TABLES:
+        return read_table(path, name, **options)
+    return Sequences(read_array(path), name=name, origin=printable(path.name), **options)
+
+
+def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options: Any) -> Sequences:
+    """Sequences from the arrays of an `.npz` file: `inputs`, and any of `ARRAYS`."""
+    unknown = sorted(set(arrays) - set(ARRAYS))
+    if unknown:
+        raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    inputs, lengths = arrays["inputs"], arrays.get("lengths")
+    given = {name: arrays[name] for name in ("targets", "masks") if name in arrays}
+    if lengths is None:
+        sequences: Any = inputs
+    else:
+        cuts = _cuts(lengths, inputs, where)
+        sequences = _cut(inputs, cuts)
+        given = {name: _cut(array, cuts) if _by_step(array, cuts) else list(array) for name, array in given.items()}
+    for name in ("ids", "split", "columns"):
+        if name in arrays:
+            given[name] = [str(value) for value in np.ravel(arrays[name])]
+    return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array of an `.npy` file."""
+    with opened(path) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+        except Exception as error:  # NumPy raises many kinds on broken headers
+            raise InputError(f"{path} is not an .npy file: {error}") from error
+        count = int(np.prod(shape, dtype=object))
+        if dtype.hasobject or dtype.kind not in "biufU" or not 0 < count <= NUMBERS:
+            raise InputError(f"{path} has {count} values of {dtype}: expected from 1 to {NUMBERS} numbers or words")
+        content = file.read(count * dtype.itemsize + 1) if count * dtype.itemsize <= ARCHIVE_BYTES else b""
+    if len(content) != count * dtype.itemsize:
+        raise InputError(f"{path} does not hold the {count} values that it claims; save it again")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _cuts(lengths: np.ndarray, inputs: np.ndarray, where: Path | str) -> np.ndarray:
+    wrong = lengths.ndim != 1 or lengths.dtype.kind not in "iu" or len(lengths) == 0 or lengths.min() < 1
+    if not wrong:
+        wrong = lengths.sum() != len(inputs) if inputs.ndim < 3 else lengths.max() > inputs.shape[1]
+        wrong = wrong or (inputs.ndim == 3 and len(lengths) != len(inputs))
+    if wrong:
+        raise InputError(
+            f"the lengths in {where} do not fit its inputs of shape {inputs.shape}: expected positive whole numbers "
+            "that add up to the steps, or one for each padded sequence"
+        )
+    return lengths.astype(np.int64)
+
+
+def _cut(array: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """The sequences of an array that has them one after the other, or side by side with padding after each."""
+    if len(array) == lengths.sum() and len(array) != len(lengths):
+        return np.split(array, np.cumsum(lengths)[:-1])
+    return [part[:length] for part, length in zip(array, lengths, strict=True)]
+
+
+def _by_step(array: np.ndarray, lengths: np.ndarray) -> bool:
+    if len(array) == lengths.sum():
+        return True
+    return array.ndim >= 2 and len(array) == len(lengths) and array.shape[1] >= lengths.max()
+
+
+def _columns_of(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a table: int64, float64 (gaps are NaN) or words (gaps are empty)."""
+    table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    if not table or not len(next(iter(table.values()))):
+        raise InputError(f"{path} has no rows: expected a line of column names and a row for every step")
+    return table
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    try:
+        text = read_limited(path, TABLE_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); convert it to UTF-8 first") from error
+    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text[: text.find("\n")])
+    reader = csv.reader(io.StringIO(text), delimiter=separator)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:
+            raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
+        blocks = [_block(rows, names, path) for rows in _in_blocks(reader)]
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}; save it as plain CSV") from error
+    return {name: _joined([block[place] for block in blocks]) for place, name in enumerate(names) if blocks}
+
+
+def _separator(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def _in_blocks(reader: Any) -> Iterator[list[tuple[int, list[str]]]]:
+    rows = ((reader.line_num, row) for row in reader if row)
+    while block := list(islice(rows, ROWS_AT_ONCE)):
+        yield block
+
+
+def _block(rows: list[tuple[int, list[str]]], names: list[str], path: Path) -> list[np.ndarray]:
+    for line, row in rows:
+        if len(row) != len(names):
+            raise InputError(f"{path}, line {line} has {len(row)} values: expected {len(names)}, one for each column")
+    return [_parsed([value.strip() for value in column]) for column in zip(*(row for _, row in rows), strict=True)]
+
+
+def _parsed(values: list[str]) -> np.ndarray:
+    try:
+        return np.array(values, dtype="U").astype(np.int64)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return np.array([float(value) if value else np.nan for value in values])
+    except ValueError:
+        return np.array(values, dtype="U")
+
+
+def _joined(blocks: list[np.ndarray]) -> np.ndarray:
+    kinds = {block.dtype.kind for block in blocks}
+    if "U" in kinds:
+        return np.concatenate([block if block.dtype.kind == "U" else _as_words(block) for block in blocks])
+    return np.concatenate(blocks)
+
+
+def _as_words(numbers: np.ndarray) -> np.ndarray:
+    if numbers.dtype.kind == "f":
+        return np.array(["" if np.isnan(value) else f"{value:g}" for value in numbers], dtype="U")
+    return numbers.astype("U")
+
+
+def _read_parquet(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("reading Parquet needs pyarrow: pip install 'longspan[tables]', or save it as CSV") from error
+    try:
+        about = parquet.read_metadata(path)
+        groups = [about.row_group(number) for number in range(about.num_row_groups)]
+        if about.num_columns > TABLE_COLUMNS or about.num_rows * about.num_columns > NUMBERS:
+            raise InputError(f"{path} has {about.num_rows} rows of {about.num_columns} columns, too many; use a part")
+        if sum(group.total_byte_size for group in groups) > ARCHIVE_BYTES:
+            raise InputError(f"{path} unpacks to more than the {ARCHIVE_BYTES} bytes allowed; use a part of it")
+        table = parquet.read_table(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{path} is not a readable Parquet file: {error}") from error
+    return {name: _from_arrow(table[name], name, path) for name in table.column_names}
+
+
+def _from_arrow(column: Any, name: str, path: Path) -> np.ndarray:
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind == "b":
+        return values.astype(np.int64)
+    if values.dtype.kind in "iuf":
+        return values.astype(np.int64 if values.dtype.kind in "iu" else np.float64)
+    if values.dtype.kind == "O" and all(isinstance(value, str) or value is None for value in values):
+        return np.array(["" if value is None else value for value in values], dtype="U")
+    raise InputError(f"column {name!r} of {path} holds {column.type}: expected numbers or words; convert or drop it")
+
+
+def _check_names(table: Mapping[str, np.ndarray], names: list[str], path: Path) -> None:
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise InputError(f"{path} has no column {missing[0]!r}: expected some of {', '.join(table)}")
+
+
+def _rows_by_id(table: Mapping[str, np.ndarray], ids: str | None) -> dict[str, np.ndarray]:
+    """The rows of each sequence, in order."""
+    if ids is None:
+        return {"0": np.arange(len(next(iter(table.values()))))}
+    found, first, places = np.unique(table[ids], return_index=True, return_inverse=True)
+    if len(found) > SONGS:
+        raise InputError(f"column {ids!r} has {len(found)} different ids, more than the {SONGS} allowed")
+    rows = np.argsort(places, kind="stable")
+    parts = np.split(rows, np.cumsum(np.bincount(places))[:-1])
+    return {str(found[number]): parts[number] for number in np.argsort(first)}
+
+
+def _stacked(table: Mapping[str, np.ndarray], names: Sequence[str], rows: np.ndarray, path: Path) -> np.ndarray:
+    columns = [table[name][rows] for name in names]
+    words = [name for name, column in zip(names, columns, strict=True) if column.dtype.kind == "U"]
+    if words and len(names) > 1:
+        raise InputError(
+            f"column {words[0]!r} of {path} holds words (such as {str(table[words[0]][0])!r}): name the columns to "
+            "use, with words in one of them only if it is the only one",
+            fields=["inputs"],
+        )
+    if not columns:
+        raise InputError(f"{path} has no columns left for the inputs: name some", fields=["inputs"])
+    return columns[0] if words else np.stack(columns, axis=1)
+
+
+def _guessed_kind(table: Mapping[str, np.ndarray], targets: Sequence[str]) -> Kind:
+    columns = [table[name] for name in targets]
+    if any(column.dtype.kind == "U" for column in columns):
+        return "symbols"
+    present = [column[~np.isnan(column)] if column.dtype.kind == "f" else column for column in columns]
+    if len(columns) == 1 and (present[0] == np.round(present[0])).all() and len(np.unique(present[0])) <= FEW:
+        return "symbols"
+    if len(columns) > 1 and all(column.dtype.kind == "i" and np.isin(column, (0, 1)).all() for column in columns):
+        return "binary"
+    return "numbers"
+
+
+def _check_ahead(sources: list[np.ndarray], ahead: int) -> None:
+    shortest = min(map(len, sources))
+    if shortest <= ahead:
+        raise InputError(f"a sequence of {shortest} rows has none {ahead} rows ahead: choose a smaller ahead")
