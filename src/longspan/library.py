@@ -66,17 +66,27 @@ class Trained:
         temperature: float = 1.0,
         prime: np.ndarray | Sequence[int] | None = None,
     ) -> np.ndarray:
-        """Draw `num` sequences of frames or symbols that continue `prime`; without one they start from silence."""
-        self.run.data.kind_to_sample()
-        return generate(
+        """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
+
+        Numbers, those of the prime too, are in the units of the data.
+        """
+        record = self.run.data
+        record.kind_to_sample()
+        drawn = generate(
             self.model,
             length=length,
             num=num,
             key=jax.random.key(seed),
             temperature=temperature,
-            prime=None if prime is None else np.asarray(prime),
-            end_token=self.run.data.end_token,
+            prime=None if prime is None else record.as_seen(np.asarray(prime)),
+            end_token=record.end_token,
         )
+        return record.in_units(drawn)
+
+    def baselines(self, split: str = "test", *, data: Dataset | None = None) -> dict[str, dict[str, float]]:
+        """Scores of simple predictors on a split, to hold those of `evaluate` against."""
+        check_split(split)
+        return dict(self._data(data).baselines(split).rows())
 
 
 def train(

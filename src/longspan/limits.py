@@ -27,7 +27,8 @@ PACKAGE_BYTES = 16 * MIB
 TEXT_BYTES = 128 * MIB
 """A text; each byte may become a token of four bytes."""
 TABLE_BYTES = 64 * MIB
-"""A table as CSV, whose values pass through Python one by one: ten columns of a million steps. Parquet may be larger."""
+"""A table as CSV, whose values pass through Python one by one: ten columns of a million steps; Parquet may be
+larger."""
 TABLE_COLUMNS = 10_000
 ARCHIVE_BYTES = 2**30
 """An `.npz` file, and its total unpacked size: `FRAMES` frames of float32."""

@@ -53,8 +53,9 @@ class TrainingDisplay(Listener):
         self.steps += count
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
+        train = progress.train_log_likelihood - self.run.data.log_volume
         figures = (
-            f"{rate:,.0f} steps/s  train {progress.train_log_likelihood - self.run.data.log_volume:.3f}  valid {self.valid}  "
+            f"{rate:,.0f} steps/s  train {train:.3f}  valid {self.valid}  "
             f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
         )
         self.live.update(

@@ -13,7 +13,7 @@ from longspan.data.tasks import TaskData
 from longspan.models.parts import CELLS, OUTPUTS
 from longspan.training.optimizers import OPTIMIZERS
 from tests.contracts.covering import covering
-from tests.support.catalog import tiny_music, tiny_text
+from tests.support.catalog import tiny_labels, tiny_music, tiny_series, tiny_text
 from tests.support.plugins import own_parts
 
 own_parts()  # they take part
@@ -24,15 +24,26 @@ DATASETS: dict[str, Callable[[], Dataset]] = {
     "classes": lambda: TaskData("temporal-order", span=10),
     "numbers": lambda: TaskData("addition", span=10),
     "waves": lambda: own_parts().Waves(),
+    "series": tiny_series,
+    "labels": tiny_labels,
 }
 SYMBOLS, TAKE_VECTORS = {"text", "classes"}, {"gated"}
 """Data whose inputs are symbols, and cells that are not made for them."""
-NOT_CONVEX = {"rbm", "mixture"}
+NOT_CONVEX = {"rbm", "mixture", "normal", "mdn", "rnade"}
 """Outputs without a loss that is convex in logits, as Hessian-free optimization wants it to fall within two epochs."""
-STREAMS = {"music", "text", "waves"}
+STREAMS = {"music", "text", "waves", "series", "labels"}
 RATES = {"sgd": 0.05}
 """Where they are not those that suit what is adaptive."""
-SMALL = {"hidden_size": 5, "nade_size": 4, "rbm_size": 4, "cd_steps": 2, "classes": 2, "chunk_length": 10, "block": 4}
+SMALL = {
+    "hidden_size": 5,
+    "nade_size": 4,
+    "components": 2,
+    "rbm_size": 4,
+    "cd_steps": 2,
+    "classes": 2,
+    "chunk_length": 10,
+    "block": 4,
+}
 SMALL |= {"max_epochs": 2, "cg_iterations": 4, "curvature_sequences": 8, "learning_rate_schedule": "constant"}
 
 
@@ -46,7 +57,7 @@ class Parts(NamedTuple):
 
     @property
     def config(self) -> TrainConfig:
-        lanes = {"text": 2, "waves": 3}.get(self.data, 1) if self.data in STREAMS else 100
+        lanes = {"text": 2, "waves": 3, "labels": 4}.get(self.data, 1) if self.data in STREAMS else 100
         rate = RATES.get(self.optimizer, 0.01)
         chosen = {"cell": self.cell, "output": self.output, "optimizer": self.optimizer, "data": load(self.data).name}
         implied = load(self.data).implied_settings

@@ -61,7 +61,7 @@ def test_a_model_is_scored_no_worse_than_far_from_its_base_rates(parts):
     data = load(parts.data)
     scores = SplitEvaluator(data, "valid").scores(make(parts))
     asked = data.record.size
-    assert -2 * asked < scores.log_likelihood < 0 or parts.output == "mixture"
+    assert -4 * asked < scores.log_likelihood < 0 or parts.output == "mixture"
     assert {name for name in data.metrics if getattr(scores, name) is None} == set()
     if scores.error_rate is not None:
         assert 0 <= scores.error_rate <= 1
@@ -109,7 +109,7 @@ def test_gradients_are_followed_back_in_time(parts):
 @pytest.mark.parametrize("parts", MODELS)
 def test_samples_are_what_the_data_could_hold_or_are_refused(parts):
     data, model = load(parts.data), make(parts)
-    if data.record.kind not in ("music", "text"):
+    if data.record.kind not in ("music", "text") and not data.record.next_step:
         with pytest.raises(InputError, match="cannot be sampled"):
             data.record.kind_to_sample()
         return
@@ -117,5 +117,8 @@ def test_samples_are_what_the_data_could_hold_or_are_refused(parts):
     true = data.chunks("train", 6, 2).targets[0]
     assert drawn.shape == (2, 6, *true.shape[2:])
     assert drawn.dtype == true.dtype
+    if data.record.predicted == "numbers":
+        assert np.isfinite(drawn).all()
+        return
     assert drawn.min() >= 0
     assert drawn.max() < (2 if data.record.kind == "music" else data.record.size)

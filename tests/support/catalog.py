@@ -7,6 +7,7 @@ import numpy as np
 from longspan import recipes
 from longspan.config import TrainConfig
 from longspan.data.music import MusicData
+from longspan.data.own import Sequences
 from longspan.data.text import TextData
 
 TINY = {"hidden_size": 8, "dropout": 0.0, "chunk_length": 10, "block": 4, "max_epochs": 3, "learning_rate": 0.05}
@@ -37,6 +38,19 @@ def tiny_text(length: int = 400, seed: int = 0) -> TextData:
         return np.where(noisy, random.integers(0, 5, length), ids).astype(np.int32)
 
     return TextData("tiny", "character", vocabulary, {split: stream() for split in ("train", "valid", "test")}, 0)
+
+
+def tiny_series(seed: int = 0) -> Sequences:
+    """Two waves around 20 with noise, of which the next step is to be predicted."""
+    steps, noise = np.arange(240)[:, None], np.random.default_rng(seed).normal(0, 0.1, (240, 2))
+    return Sequences(20 + 3 * np.sin(steps / np.array([3, 5])) + noise, name="tiny")
+
+
+def tiny_labels(sequences: int = 24, seed: int = 0) -> Sequences:
+    """Noise of different lengths and, at the end, whether most of it was positive."""
+    random = np.random.default_rng(seed)
+    inputs = [random.normal(size=(int(random.integers(6, 12)), 2)) for _ in range(sequences)]
+    return Sequences(inputs, ["up" if part[:, 0].mean() > 0 else "down" for part in inputs], name="tiny")
 
 
 def tiny_config(recipe: str = "sgd+clrm", **changes) -> TrainConfig:

@@ -7,6 +7,7 @@ from longspan.cli.options import parse
 from longspan.cli.output import print_json
 from longspan.cli.sample_media import Medium, medium_of, numbered
 from longspan.cli.sample_options import SampleOptions, check
+from longspan.errors import InputError
 from longspan.files import write_atomic
 from longspan.training.runs import Run
 
@@ -14,7 +15,10 @@ from longspan.training.runs import Run
 def run(arguments: list[str]) -> int:
     options = parse(SampleOptions, arguments, "longspan sample")
     sampled = Run.open(options.path)
-    check(options, sampled.data.kind_to_sample())
+    kind = sampled.data.kind_to_sample()
+    if kind == "series":
+        raise InputError("series are sampled from Python: longspan.open_run(path).sample(length)")
+    check(options, kind)
     medium = medium_of(options, sampled.data)
     runtime.prepare(sampled.config.threads)
     import jax

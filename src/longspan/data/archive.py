@@ -281,7 +281,8 @@ class _Rolls:
             lengths = array.take(array.shape[0]).tolist()
         if min(lengths, default=0) < 1 or sum(lengths) != steps:  # Python integers, which do not overflow
             raise InputError(
-                f"'{split}' in {self.path} has {steps} steps, which its lengths do not add up to; import its source again"
+                f"'{split}' in {self.path} has {steps} steps, which its lengths do not add up to; "
+                "import its source again"
             )
         return np.cumsum(lengths[:-1], dtype=np.int64)
 

@@ -126,6 +126,14 @@ class DataRecord(msgspec.Struct, frozen=True):
             "targets are their next step"
         )
 
+    def as_seen(self, steps: np.ndarray) -> np.ndarray:
+        """Targets in the units of the data, as a model sees them."""
+        return steps if self.target_scaling is None else self.target_scaling.normalized(steps)
+
+    def in_units(self, steps: np.ndarray) -> np.ndarray:
+        """Targets as a model draws them, in the units of the data."""
+        return steps if self.target_scaling is None else self.target_scaling.restored(steps)
+
     @property
     def log_volume(self) -> float:
         """What normalization adds to a log-likelihood, in nats."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.data.archive import read_set, write_set
+from longspan.data.archive import Storable, read_set, write_set
 from longspan.data.midi_folder import Skipped, gather_midi
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.names import BUILT_IN
+from longspan.data.own import Sequences
+from longspan.data.own_arrays import Kind
+from longspan.data.own_files import TABLES, read_array, read_table
 from longspan.data.progress import Progress
 from longspan.data.splitting import SONG_SHARES
 from longspan.data.storage import imported_directory
-from longspan.data.text import DEFAULT_VOCABULARY_SIZE, TextData, Unit, load_text_file
+from longspan.data.text import DEFAULT_VOCABULARY_SIZE, Unit, load_text_file
 from longspan.errors import InputError
 from longspan.files import user_path
 
@@ -23,7 +27,7 @@ from longspan.files import user_path
 class ImportReport:
     """Result of an import: the data set, where it is stored, the number of files read, and those left out."""
 
-    data: MusicData | TextData
+    data: Storable
     path: Path
     files: int = 1
     skipped: tuple[Skipped, ...] = ()
@@ -40,10 +44,17 @@ def import_path(
     seed: int = 0,
     unit: Unit = "character",
     vocabulary_size: int = DEFAULT_VOCABULARY_SIZE,
+    inputs: Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
+    ids: str | None = None,
+    ahead: int = 0,
+    at_end: bool = False,
+    input_kind: Kind | None = None,
+    target_kind: Kind | None = None,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Import a folder of MIDI files, an `.npz` of piano rolls or a text file, and store it under `name`.
+    """Import a folder of MIDI files, a text, or arrays and tables of your own, and store it under `name`.
 
     Args:
         path: what to import.
@@ -55,6 +66,13 @@ def import_path(
         seed: determines which songs go to which split (music).
         unit: whether to read a text by `word` or by `character`.
         vocabulary_size: largest size of a text's vocabulary.
+        inputs: the input columns of a table, see `read_table`.
+        targets: its target columns.
+        ids: its column of sequence ids.
+        ahead: predict the targets of so many rows later.
+        at_end: ask for a target at the last row of each sequence only.
+        input_kind: `numbers`, `binary` or `symbols`, if it does not follow from a table or an array.
+        target_kind: likewise for the targets of a table.
         replace: whether a set of that name may be replaced.
         progress: called with the progress made.
     """
@@ -72,7 +90,25 @@ def import_path(
         )
         report = ImportReport(data, target, files, tuple(skipped))
     elif not os.path.isfile(path):
-        raise InputError(f"{path} does not exist; give a folder of MIDI files, an .npz of piano rolls or a text file")
+        raise InputError(f"{path} does not exist; give a folder of MIDI files, a table, arrays or a text file")
+    elif path.suffix.lower() in TABLES:
+        table = read_table(
+            path,
+            name,
+            inputs=inputs,
+            targets=targets,
+            ids=ids,
+            ahead=ahead,
+            at_end=at_end,
+            split=split,
+            seed=seed,
+            input_kind=input_kind,
+            target_kind=target_kind,
+        )
+        report = ImportReport(table, target)
+    elif path.suffix.lower() == ".npy":
+        series = Sequences(read_array(path), name=name, split=split, seed=seed, input_kind=input_kind, origin=path.name)
+        report = ImportReport(series, target)
     elif path.suffix.lower() == ".npz":
         report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
     else:

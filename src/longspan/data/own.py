@@ -126,6 +126,7 @@ class Sequences(Dataset):
         remarks: tuple[str, ...] = (),
     ) -> Sequences:
         """A data set whose arrays have been understood and normalized before."""
+        _check_stored(description, pairs)
         made = cls.__new__(cls)
         made.name, made.origin, made.remarks = name, origin, remarks
         made.description, made.pairs = description, dict(pairs)
@@ -177,9 +178,7 @@ class Sequences(Dataset):
             before = np.roll(targets, 1, axis=0)
             before[0] = self.description.target_size if sources.kind == "symbols" else 0
             return Pair(before, targets, part.of(asked.masks))
-        return Pair(
-            _as_seen(part.of(sources.parts), self.description.input_scaling), targets, part.of(asked.masks)
-        )
+        return Pair(_as_seen(part.of(sources.parts), self.description.input_scaling), targets, part.of(asked.masks))
 
     @property
     def record(self) -> DataRecord:
@@ -259,6 +258,24 @@ class Sequences(Dataset):
         return np.concatenate([pair.targets[pair.mask] for pair in self.pairs[split]])
 
 
+def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> None:
+    """Refuse arrays that are not what their description says, as those of a damaged file may be."""
+    every = [pair for split in SPLITS for pair in pairs[split]]
+    for leaf, kind, size in (
+        (0, description.input_kind, description.input_size),
+        (1, description.target_kind, description.target_size),
+    ):
+        for array in (pair[leaf] for pair in every):
+            if kind == "symbols":
+                right = array.ndim == 1 and array.dtype == np.int32 and array.min() >= 0 and array.max() < size
+            else:
+                dtype = np.float32 if kind == "numbers" else np.uint8
+                right = array.ndim == 2 and array.dtype == dtype and array.shape[1] == size
+                right = right and (kind == "numbers" or array.max() <= 1)
+            if not right:
+                raise InputError(f"the stored arrays are not {size} {kind} a step; import their source again")
+
+
 class _Part(NamedTuple):
     """A part of a sequence that belongs to a split, or all of it."""
 
@@ -329,7 +346,11 @@ def _in_time(lengths: list[int], shares: Sequence[float], at_end: bool) -> dict[
 
 
 def _remarks(asked: Asked, sources: Values, next_step: bool) -> list[str]:
-    told = [] if next_step else [f"targets are {_described(asked.values)}, one {'a sequence' if asked.at_end else 'a step'}"]
+    told = (
+        []
+        if next_step
+        else [f"targets are {_described(asked.values)}, one {'a sequence' if asked.at_end else 'a step'}"]
+    )
     steps, counted = sum(map(len, asked.masks)), sum(int(mask.sum()) for mask in asked.masks)
     if not asked.at_end and counted < steps:
         told.append(f"{steps - counted} of {steps} steps ask for nothing")
@@ -339,7 +360,9 @@ def _remarks(asked: Asked, sources: Values, next_step: bool) -> list[str]:
 def _described(values: Values) -> str:
     if values.kind == "symbols":
         return f"{values.size} symbols"
-    return f"{values.size} column{'s' * (values.size != 1)} of " + ("numbers" if values.kind == "numbers" else "0 and 1")
+    return f"{values.size} column{'s' * (values.size != 1)} of " + (
+        "numbers" if values.kind == "numbers" else "0 and 1"
+    )
 
 
 def _fitted(numbers: np.ndarray) -> Scaling:
@@ -365,9 +388,7 @@ def _side_by_side(pairs: list[Pair], lanes: int) -> Chunks:
             f"{len(pairs)} sequences padded to the longest, {longest} steps, are too many numbers: leave out or cut "
             "the longest ones"
         )
-    padded = [
-        np.zeros((count * lanes, longest, *leaf.shape[1:]), leaf.dtype) for leaf in pairs[0]
-    ]
+    padded = [np.zeros((count * lanes, longest, *leaf.shape[1:]), leaf.dtype) for leaf in pairs[0]]
     for number, pair in enumerate(pairs):
         for whole, leaf in zip(padded, pair, strict=True):
             whole[number, : len(leaf)] = leaf

@@ -85,7 +85,7 @@ def read_targets(given: Any, kind: Kind | None, masks: Any, lengths: Sequence[in
     present = [_present(array) for array in arrays]
     values = read_values(arrays, kind, "targets", missing=True)
     if values.kind == "numbers":
-        present = [~np.isnan(part).any(axis=1) for part in values.parts]
+        present = [_present(part) for part in values.parts]
         _refuse_half_missing(values.parts)
         values = values._replace(parts=[np.nan_to_num(part) for part in values.parts])
     if at_end:
@@ -145,7 +145,9 @@ def _as_array(given: Any, what: str) -> np.ndarray:
     try:
         array = np.asarray(given)
     except ValueError as error:
-        raise InputError(f"{what} cannot be read as an array ({error}): give a list of arrays, one a sequence") from error
+        raise InputError(
+            f"{what} cannot be read as an array ({error}): give a list of arrays, one a sequence"
+        ) from error
     if array.dtype.kind == "O":
         array = _plain(array, what)
     if array.dtype.kind not in "biufUS":
@@ -166,9 +168,10 @@ def _plain(array: np.ndarray, what: str) -> np.ndarray:
 
 def _present(array: np.ndarray) -> np.ndarray:
     """Which steps have a target: an empty word stands for none, as NaN does among numbers."""
-    if array.dtype.kind != "U":
-        return ~np.isnan(array) if array.dtype.kind == "f" and array.ndim == 1 else np.ones(len(array), bool)
-    return (array != "").reshape(len(array), -1).all(axis=1)
+    if array.dtype.kind not in "Uf":
+        return np.ones(len(array), bool)
+    there = ~np.isnan(array) if array.dtype.kind == "f" else array != ""
+    return np.all(there.reshape(len(array), -1), axis=1, keepdims=True)[:, 0]
 
 
 def _kind_of(arrays: list[np.ndarray], what: str) -> Kind:
@@ -198,7 +201,9 @@ def _checked(array: np.ndarray, kind: Kind, what: str, missing: bool) -> np.ndar
     bad = np.isinf(numbers) if missing else ~np.isfinite(numbers)
     if bad.any():
         step = int(np.argmax(bad.any(axis=1)))
-        raise InputError(f"{what} are not finite at step {step} ({numbers[step][bad[step]][0]}): fill or leave out gaps")
+        raise InputError(
+            f"{what} are not finite at step {step} ({numbers[step][bad[step]][0]}): fill or leave out gaps"
+        )
     return numbers
 
 

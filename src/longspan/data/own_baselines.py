@@ -45,8 +45,8 @@ def sequence_baselines(data: Sequences, split: str) -> OwnBaselines:
     kind = data.description.target_kind
     if kind == "numbers":
         return OwnBaselines(tuple(_number_rows(data, split)))
-    constant = ("always the usual answer" if kind == "symbols" else "one rate per column", _constant(data, split))
-    rows = [constant]
+    usual = "always the usual answer" if kind == "symbols" else "one rate per column"
+    rows: list[tuple[str, dict[str, float]]] = [(usual, _constant(data, split))]
     if data.description.next_step:
         rows.append(("the last step again", _repeated(data, split)))
     if data.description.target_size <= MOST_OUTPUTS:
@@ -89,7 +89,10 @@ def _constant(data: Sequences, split: str) -> dict[str, float]:
     if data.description.target_kind == "symbols":
         counts = np.bincount(train, minlength=size) + 0.5
         chances = np.log(counts / counts.sum())
-        return {"log_likelihood": float(chances[test].mean()), "class_accuracy": float(np.mean(test == counts.argmax()))}
+        return {
+            "log_likelihood": float(chances[test].mean()),
+            "class_accuracy": float(np.mean(test == counts.argmax())),
+        }
     rates = (train.sum(axis=0) + 0.5) / (len(train) + 1)
     return _key_scores(np.broadcast_to(np.log(rates / (1 - rates)), test.shape), test)
 

@@ -64,7 +64,9 @@ def read_table(
     table = _columns_of(path)
     asked = list(targets or ())
     if (ahead or at_end) and not asked:
-        raise InputError("ahead and at_end need targets: name the target columns", fields=["ahead", "at_end", "targets"])
+        raise InputError(
+            "ahead and at_end need targets: name the target columns", fields=["ahead", "at_end", "targets"]
+        )
     if ahead < 0:
         raise InputError(f"ahead must be at least 0: got {ahead}", fields=["ahead"])
     _check_names(table, [*(inputs or ()), *asked, *([ids] if ids else [])], path)
@@ -73,7 +75,13 @@ def read_table(
     sources = [_stacked(table, used, part, path) for part in rows.values()]
     if input_kind is None and sources[0].dtype.kind in "biu":
         input_kind = "numbers"
-    common = {"name": name or str(path), "ids": list(rows), "split": split, "seed": seed, "origin": printable(path.name)}
+    common = {
+        "name": name or str(path),
+        "ids": list(rows),
+        "split": split,
+        "seed": seed,
+        "origin": printable(path.name),
+    }
     if not asked:
         return Sequences(sources, input_kind=input_kind, columns=used, **common)
     kind = target_kind or _guessed_kind(table, asked)
@@ -100,7 +108,7 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
     if unknown:
         raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
     inputs, lengths = arrays["inputs"], arrays.get("lengths")
-    given = {name: arrays[name] for name in ("targets", "masks") if name in arrays}
+    given: dict[str, Any] = {name: arrays[name] for name in ("targets", "masks") if name in arrays}
     if lengths is None:
         sequences: Any = inputs
     else:

@@ -5,6 +5,7 @@ data that can be predicted exactly the likelihood would otherwise have none.
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -55,16 +56,20 @@ class Mixture(ExactOutput):
         return mixture_loss(shares, means, log_spreads, targets[..., None, :])
 
     def sample(self, hidden, *, key, temperature=1.0):
-        """Draw vectors; temperature zero gives their expectation, a temperature scales shares' log-odds and spreads."""
-        shares, means, log_spreads = self._parts(hidden @ self.weights + self.bias)
         if temperature == 0:
-            return jnp.sum(jax.nn.softmax(shares)[..., None] * means, axis=-2)
+            return self.likeliest(hidden)
+        shares, means, log_spreads = self._parts(hidden @ self.weights + self.bias)
         key_component, key_noise = jax.random.split(key)
-        chosen = jax.random.categorical(key_component, shares / temperature)[..., None, None]
+        chosen = jax.random.categorical(key_component, shares)[..., None, None]
         mean, spread = (
             jnp.take_along_axis(values, chosen, axis=-2)[..., 0, :] for values in (means, jnp.exp(log_spreads))
         )
-        return mean + temperature * spread * jax.random.normal(key_noise, mean.shape)
+        return mean + spread * jax.random.normal(key_noise, mean.shape)
+
+    def likeliest(self, hidden):
+        """The expectation, which has the smallest squared error."""
+        shares, means, _ = self._parts(hidden @ self.weights + self.bias)
+        return jnp.sum(jax.nn.softmax(shares)[..., None] * means, axis=-2)
 
     def _parts(self, logits: Float[Array, "... parameter"]):
         count, rest = self.components, logits[..., self.components :]
@@ -126,15 +131,23 @@ class NumberNade(ExactOutput):
         return jnp.sum(losses, axis=-1)
 
     def sample(self, hidden, *, key, temperature=1.0):
-        """Draw the numbers of a vector one after the other; temperature zero takes the expectation of each."""
+        """Draw the numbers of a vector one after the other."""
+        if temperature == 0:
+            return self.likeliest(hidden)
+        return self._one_by_one(hidden, jax.random.split(key, len(self.weights)), _draw_number)
+
+    def likeliest(self, hidden):
+        """The expectation of each number, given those of the numbers before it."""
+        return self._one_by_one(hidden, jax.random.split(jax.random.key(0), len(self.weights)), _expected_number)
+
+    def _one_by_one(self, hidden, keys: PRNGKeyArray, draw_number: Callable) -> Float[Array, "... number"]:
         visible = hidden @ self.visible_weights + self.visible_bias
         visible = jnp.moveaxis(visible.reshape(*hidden.shape[:-1], len(self.weights), -1), -2, 0)
-        keys = jax.random.split(key, len(self.weights))
 
         def draw(pre_activation, number):
             own, weights, readout, key = number
             parts = _thirds(own + jax.nn.sigmoid(pre_activation) @ readout)
-            value = _draw_number(parts, key, temperature)
+            value = draw_number(parts, key)
             return pre_activation + value[..., None] * weights, value
 
         start = hidden @ self.hidden_weights + self.hidden_bias
@@ -163,14 +176,17 @@ def _thirds(logits: Float[Array, "... each"]):
     return shares, means, _limited(log_spreads)
 
 
-def _draw_number(parts, key: PRNGKeyArray, temperature: float) -> Float[Array, "..."]:
+def _draw_number(parts, key: PRNGKeyArray) -> Float[Array, "..."]:
     shares, means, log_spreads = parts
-    if temperature == 0:
-        return jnp.sum(jax.nn.softmax(shares) * means, axis=-1)
     key_component, key_noise = jax.random.split(key)
-    chosen = jax.random.categorical(key_component, shares / temperature)[..., None]
+    chosen = jax.random.categorical(key_component, shares)[..., None]
     mean, spread = (jnp.take_along_axis(values, chosen, axis=-1)[..., 0] for values in (means, jnp.exp(log_spreads)))
-    return mean + temperature * spread * jax.random.normal(key_noise, mean.shape)
+    return mean + spread * jax.random.normal(key_noise, mean.shape)
+
+
+def _expected_number(parts, key: PRNGKeyArray) -> Float[Array, "..."]:
+    shares, means, _ = parts
+    return jnp.sum(jax.nn.softmax(shares) * means, axis=-1)
 
 
 @register_output("normal", predicts="numbers")
@@ -190,6 +206,4 @@ def mdn_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNG
 def rnade_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNGKeyArray) -> NumberNade:
     """Numbers one after the other, each from a mixture of Gaussians."""
     means = jnp.asarray(rates, jnp.float32)
-    return NumberNade.initial(
-        hidden_size, config.nade_size, means, config.components, config.output_scale, key=key
-    )
+    return NumberNade.initial(hidden_size, config.nade_size, means, config.components, config.output_scale, key=key)

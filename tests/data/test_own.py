@@ -1,0 +1,164 @@
+"""Your own sequences: what arrays mean, how they are split, normalized and cut into chunks."""
+
+import numpy as np
+import pytest
+
+from longspan.data.own import Sequences
+from longspan.errors import InputError
+from tests.support.catalog import tiny_labels, tiny_series
+
+
+def rows(data: Sequences, split: str = "test") -> dict:
+    return dict(data.baselines(split).rows())
+
+
+def test_one_series_is_cut_in_time_and_predicts_its_next_step():
+    series = np.arange(10, 30, dtype=float)
+    data = Sequences(series, name="s", split=(0.6, 0.2, 0.2))
+    lengths = {split: data.split_figures(split).steps for split in ("train", "valid", "test")}
+    assert lengths == {"train": 12, "valid": 4, "test": 4}
+    scaling = data.record.target_scaling
+    (pair,) = data.pairs["valid"]
+    np.testing.assert_allclose(scaling.restored(pair.targets)[:, 0], series[12:16], rtol=1e-6)
+    np.testing.assert_allclose(pair.inputs[1:], pair.targets[:-1])
+    assert (pair.inputs[0] == 0).all()
+    assert scaling.mean == [pytest.approx(series[:12].mean())]
+    assert scaling.scale == [pytest.approx(series[:12].std())]
+
+
+def test_normalization_is_that_of_the_training_split_and_constant_columns_survive():
+    inputs = [np.column_stack([np.full(5, float(number)), np.ones(5)]) for number in range(6)]
+    data = Sequences(inputs, [float(number) for number in range(6)], split=["train"] * 4 + ["valid", "test"])
+    assert data.record.input_scaling.mean == [1.5, 1.0]
+    assert data.record.input_scaling.scale == [pytest.approx(np.std([0, 1, 2, 3])), 1.0]
+    assert data.record.target_scaling.mean == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "kinds"),
+    [
+        (np.zeros((9, 2)), "next", ("numbers", "numbers")),
+        (np.arange(9) % 3, "next", ("symbols", "symbols")),
+        (np.eye(9, dtype=int), "next", ("binary", "binary")),
+        (list("abcabcabc"), "next", ("symbols", "symbols")),
+        (np.zeros((4, 5, 2)), np.array([0, 1, 0, 1]), ("numbers", "symbols")),
+        (np.zeros((4, 5, 2)), np.array([[0.1], [1], [0], [1]]), ("numbers", "numbers")),
+        (np.zeros((4, 5, 2)), np.array([[0, 1], [1, 0], [0, 0], [1, 1]]), ("numbers", "binary")),
+        ([np.zeros((5, 2))] * 3, [np.arange(5) % 2] * 3, ("numbers", "symbols")),
+        (np.zeros((9, 2)), np.linspace(0, 1, 9), ("numbers", "numbers")),
+        ([np.arange(4), np.arange(3), np.arange(5)], ["a", "b", "a"], ("symbols", "symbols")),
+    ],
+)
+def test_kinds_follow_from_the_arrays(inputs, targets, kinds):
+    about = Sequences(inputs, targets).description
+    assert (about.input_kind, about.target_kind) == kinds
+
+
+def test_sequences_of_one_id_stay_together():
+    ids = [f"patient {number // 3}" for number in range(30)]
+    inputs = [np.full((4, 1), float(number)) for number in range(30)]
+    data = Sequences(inputs, ids=ids, normalize=False)
+    homes = {}
+    for split, pairs in data.pairs.items():
+        for pair in pairs:
+            homes.setdefault(ids[int(pair.targets[0, 0])], set()).add(split)
+    assert len(homes) == 10
+    assert all(len(splits) == 1 for splits in homes.values())
+    assert [len(data.pairs[split]) for split in ("train", "valid", "test")] == [18, 6, 6]
+
+
+def test_the_split_does_not_depend_on_the_order_of_sequences():
+    inputs = {str(number): np.full((4, 1), float(number)) for number in range(9)}
+    one = Sequences(list(inputs.values()), ids=list(inputs), normalize=False)
+    other = Sequences(list(inputs.values())[::-1], ids=list(inputs)[::-1], normalize=False)
+
+    def members(data, split):
+        return sorted(pair.targets[0, 0] for pair in data.pairs[split])
+
+    assert all(members(one, split) == members(other, split) for split in one.pairs)
+
+
+def test_steps_without_a_target_do_not_count():
+    targets = np.array([1.0, np.nan, 3.0] * 10)
+    data = Sequences(np.zeros((30, 1)), targets, masks=np.arange(30) % 3 < 2)
+    assert data.chunks("train", 6, 1).mask.sum() == 6
+    assert "20 of 30 steps ask for nothing" in data.remarks
+    assert data.counted_steps(6) == 2
+
+
+def test_one_target_a_sequence_is_asked_at_its_end_and_spans_it_whole():
+    data = tiny_labels()
+    chunks = data.chunks("train", chunk_length=3, lanes=4)
+    lengths = [len(pair.mask) for pair in data.pairs["train"]]
+    assert chunks.inputs.shape[1:3] == (max(lengths), 4)
+    assert chunks.mask.sum() == len(lengths)
+    assert chunks.resets[:, 0].all()
+    flat = chunks.mask.swapaxes(1, 2).reshape(-1, max(lengths))[: len(lengths)]
+    assert (flat.argmax(axis=1) == np.array(lengths) - 1).all()
+    assert data.record.labels == ["down", "up"]
+
+
+def test_the_last_value_and_the_linear_model_are_what_numpy_says():
+    data = tiny_series()
+    found, scale = rows(data), np.array(data.record.target_scaling.scale)
+    (train,), (test,) = data.pairs["train"], data.pairs["test"]
+    off = (test.targets - test.inputs) * scale
+    assert found["the last value"]["squared_error"] == pytest.approx(np.square(off).mean(), rel=1e-5)
+    spread = np.square((train.targets - train.inputs) * scale).mean(axis=0)
+    density = -0.5 * np.sum(np.square(off) / spread + np.log(2 * np.pi * spread), axis=1).mean()
+    assert found["the last value"]["log_likelihood"] == pytest.approx(density, rel=1e-4)
+    (label,) = (name for name in found if name.startswith("linear"))
+    assert found[label]["squared_error"] < found["the last value"]["squared_error"] < found["the mean"]["squared_error"]
+    assert found[label]["r2"] > 0.95
+
+
+def test_a_linear_autoregression_is_recovered():
+    random, series = np.random.default_rng(0), [np.zeros(1), np.zeros(1)]
+    for _ in range(3000):
+        series.append(1.5 * series[-1] - 0.7 * series[-2] + random.normal(0, 0.1, 1))
+    linear = next(figures for name, figures in rows(Sequences(np.array(series))).items() if name.startswith("linear"))
+    assert linear["squared_error"] == pytest.approx(0.01, rel=0.15)
+    assert linear["log_likelihood"] == pytest.approx(-0.5 * np.log(2 * np.pi * np.e * 0.01), abs=0.08)
+
+
+def test_logistic_regression_learns_what_is_linear():
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(3000, 3))
+    found = rows(Sequences(inputs, (inputs[:, 0] > inputs[:, 1]).astype(int)))
+    assert found["always the usual answer"]["class_accuracy"] < 0.6
+    (linear,) = (figures for name, figures in found.items() if name.startswith("linear"))
+    assert linear["class_accuracy"] > 0.97
+
+
+def test_symbols_know_what_comes_before_the_first():
+    data = Sequences([np.array(list("acgt" * 5))] * 3)
+    assert data.record.size == 4
+    assert data.record.input_size == 5
+    assert data.record.end_token == 4
+    assert data.pairs["train"][0].inputs[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"inputs": []}, "empty"),
+        ({"inputs": np.array([1.0, np.nan, 2.0])}, "step 1"),
+        ({"inputs": [np.zeros((4, 2)), np.zeros((4, 3))]}, "2 columns in one sequence and 3"),
+        ({"inputs": np.array([[0, 2], [1, 0], [1, 1]])}, "nothing but 0 and 1"),
+        ({"inputs": np.zeros((9, 2)), "targets": "net"}, "'next' or arrays"),
+        ({"inputs": [np.zeros((4, 1))] * 3, "targets": [1, 2]}, "targets for 2 sequences and inputs of 3"),
+        ({"inputs": [np.zeros((4, 1))] * 3, "targets": [np.zeros(4), np.zeros(4), np.zeros(3)]}, "sequence 2"),
+        ({"inputs": [np.zeros((4, 1))] * 2, "targets": [1, 2]}, "at least 3"),
+        ({"inputs": np.zeros((9, 1)), "targets": np.full(9, np.nan)}, "no step has a target"),
+        ({"inputs": np.zeros((9, 1)), "targets": np.full((9, 2), [1, np.nan])}, "some columns"),
+        ({"inputs": [np.zeros((4, 1))] * 3, "ids": ["a"]}, "1 ids for 3"),
+        ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train", "valid", "tset"]}, "unknown 'tset'"),
+        ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train"] * 3}, "none in valid"),
+        ({"inputs": np.zeros((9, 2)), "columns": ["one"]}, "1 names for 2"),
+        ({"inputs": np.zeros(9, int)}, "1 different symbols"),
+        ({"inputs": np.array([1 + 2j] * 5)}, "expected numbers or words"),
+    ],
+)
+def test_what_cannot_be_understood_is_one_error(arguments, said):
+    with pytest.raises(InputError, match=said):
+        Sequences(**arguments)

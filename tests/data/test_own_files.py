@@ -1,0 +1,148 @@
+"""Your own sequences from files, and stored."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longspan.data import load, read_table
+from longspan.data.archive import read_set, write_set
+from longspan.errors import InputError
+from tests.support.catalog import tiny_labels, tiny_series
+
+
+def write_csv(path: Path, header: list[str], rows: list[list]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def weather(tmp_path) -> Path:
+    rows = [[f"s{s}", 20 + s + t / 10, s * t, "wet" if s % 2 else "dry"] for s in range(9) for t in range(6)]
+    return write_csv(tmp_path / "weather.csv", ["place", "heat", "rain", "sky"], rows)
+
+
+def test_a_table_is_read_by_columns(weather):
+    data = read_table(weather, inputs=["heat", "rain"], targets=["sky"], ids="place")
+    assert data.record.labels == ["dry", "wet"]
+    assert data.split_figures("train").sequences == 5
+    assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one a step")
+
+
+def test_targets_may_lie_ahead_or_at_the_end(weather):
+    ahead = read_table(weather, inputs=["rain"], targets=["heat"], ids="place", ahead=2)
+    inputs, targets = ahead.record.input_scaling, ahead.record.target_scaling
+    for pair in ahead.pairs["train"]:
+        assert len(pair.mask) == 4
+        heat, rain = targets.restored(pair.targets)[:, 0], inputs.restored(pair.inputs)[:, 0]
+        place = round(heat[0] - 20.2)
+        np.testing.assert_allclose(rain, place * np.arange(4), atol=1e-4)
+        np.testing.assert_allclose(heat, 20 + place + np.arange(2, 6) / 10, atol=1e-4)
+    assert read_table(weather, inputs=["rain"], targets=["sky"], ids="place", at_end=True).description.at_end
+
+
+def test_blank_targets_are_not_asked_for(tmp_path):
+    rows = [[t, "" if t % 2 else t % 4] for t in range(30)]
+    data = read_table(write_csv(tmp_path / "t.csv", ["x", "y"], rows), targets=["y"])
+    assert data.description.target_kind == "symbols"
+    assert sum(int(pair.mask.sum()) for pairs in data.pairs.values() for pair in pairs) == 15
+
+
+def test_a_path_is_a_data_set(weather, tmp_path):
+    write_csv(tmp_path / "s.csv", ["a;b"], [[f"{t};{t * t}"] for t in range(20)])
+    assert load(str(tmp_path / "s.csv")).record.columns == ["a", "b"]
+    np.save(tmp_path / "a.npy", np.asfortranarray(np.random.default_rng(0).normal(size=(20, 3))))
+    array = load(str(tmp_path / "a.npy"))
+    np.testing.assert_allclose(
+        array.record.target_scaling.restored(array.pairs["train"][0].targets),
+        np.load(tmp_path / "a.npy")[:12],
+        atol=1e-5,
+    )
+
+
+def test_parquet_is_read_like_csv(tmp_path, weather):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = read_table(weather, inputs=["heat"], targets=["sky"], ids="place")
+    with weather.open() as file:
+        rows = list(csv.DictReader(file))
+    columns = {"place": [row["place"] for row in rows], "heat": [float(row["heat"]) for row in rows]}
+    parquet.write_table(arrow.table(columns | {"sky": [row["sky"] for row in rows]}), tmp_path / "w.parquet")
+    same = read_table(tmp_path / "w.parquet", inputs=["heat"], targets=["sky"], ids="place")
+    assert same.fingerprint == table.fingerprint
+    (tmp_path / "bad.parquet").write_bytes((tmp_path / "w.parquet").read_bytes()[:-9])
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        read_table(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_arrays_of_an_archive_are_sequences(tmp_path, padded):
+    lengths, steps = np.array([3, 5, 4, 2]), np.arange(14, dtype=float)
+    parts = np.split(steps, np.cumsum(lengths)[:-1])
+    inputs = np.stack([np.pad(part, (0, 5 - len(part)), constant_values=np.nan) for part in parts])[..., None]
+    arrays = {"inputs": inputs if padded else steps, "lengths": lengths, "targets": np.arange(4) % 2}
+    np.savez(tmp_path / "own.npz", **arrays, split=np.array(["train", "train", "valid", "test"]))
+    data = load(str(tmp_path / "own.npz"))
+    assert data.description.at_end
+    scaling = data.record.input_scaling
+    found = [scaling.restored(pair.inputs)[:, 0] for split in ("train", "valid", "test") for pair in data.pairs[split]]
+    np.testing.assert_allclose(np.concatenate(found), steps, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [tiny_series, tiny_labels])
+def test_what_is_stored_is_read_again(make, tmp_path):
+    data = make()
+    write_set(tmp_path / "set.npz", data)
+    again = read_set(tmp_path / "set.npz", "again")
+    assert again.fingerprint == data.fingerprint
+    assert again.record == data.record
+    assert again.remarks == data.remarks
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        (b"", {}, "no rows"),
+        (b"a,b\n", {}, "no rows"),
+        (b"a,a\n1,2\n", {}, "different names"),
+        (b"a,b\n1,2\n3\n", {}, "line 3 has 1 values: expected 2"),
+        (b"a,b\n1,x\n2,y\n3,z\n", {}, "column 'b' .* holds words"),
+        (b"a,b\n1,2\n3,4\n5,6\n", {"targets": ["c"]}, "no column 'c'"),
+        (b"a,b\n1,2\n3,4\n5,6\n", {"ahead": 1}, "need targets"),
+        (b"a,b\n1,2\n3,4\n5,6\n", {"targets": ["b"], "ahead": 5}, "none 5 rows ahead"),
+        (b"a,b\n1,2\n,4\n5,6\n", {}, "not finite at step 1"),
+        ("a\nKäse\n".encode("latin-1"), {}, "not UTF-8"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_one_error(tmp_path, content, options, said):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_table(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"inputs": np.zeros((5, 1)), "lengths": np.array([3, 3])}, "do not fit"),
+        ({"inputs": np.zeros((5, 1)), "label": np.zeros(5)}, "array 'label' beside inputs"),
+        ({"inputs": np.zeros((5, 1)), "lengths": np.array([0, 5])}, "do not fit"),
+    ],
+)
+def test_archives_that_cannot_be_used_are_one_error(tmp_path, arrays, said):
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(InputError, match=said):
+        load(str(tmp_path / "bad.npz"))
+
+
+def test_a_stored_set_that_is_not_what_it_says_is_refused(tmp_path):
+    data = tiny_series()
+    write_set(tmp_path / "set.npz", data)
+    with np.load(tmp_path / "set.npz") as stored:
+        arrays = dict(stored)
+    np.savez(tmp_path / "bad.npz", **{**arrays, "valid_targets": arrays["valid_targets"][:, :1]})
+    with pytest.raises(InputError, match="not 2 numbers a step"):
+        read_set(tmp_path / "bad.npz", "bad")

@@ -1,0 +1,60 @@
+"""Own sequences from training to samples: scores are in the units of the data, whatever those are."""
+
+import numpy as np
+import pytest
+
+import longspan
+from longspan.data import Sequences
+from tests.support.catalog import tiny_labels, tiny_series
+
+TINY = {"hidden_size": 6, "chunk_length": 20, "lanes": 1, "block": 4, "max_epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory):
+    return longspan.train(data=tiny_series(), run_dir=tmp_path_factory.mktemp("own") / "series", **TINY)
+
+
+def test_scores_are_in_the_units_of_the_data(series, tmp_path):
+    """The same series in other units: 1000 times the squares in one column, and a density to match."""
+    data = tiny_series()
+    (train,), scaling = data.pairs["train"], data.record.target_scaling
+    whole = np.concatenate([scaling.restored(data.pairs[split][0].targets) for split in ("train", "valid", "test")])
+    factor = np.array([1.0, 8.0])
+    other = longspan.train(data=Sequences(whole * factor - 5, name="o"), run_dir=tmp_path / "other", **TINY)
+    ours, theirs = series.evaluate("test"), other.evaluate("test")
+    assert theirs.log_likelihood == pytest.approx(ours.log_likelihood - np.log(8), abs=2e-3)
+    assert theirs.r2 == pytest.approx(ours.r2, abs=2e-3)
+    assert 1 < theirs.squared_error / ours.squared_error < 64
+    first, second = (longspan.open_run(run.run.path).run.metrics()[-1] for run in (series, other))
+    for name in ("train_log_likelihood", "valid_log_likelihood"):
+        assert second[name] == pytest.approx(first[name] - np.log(8), abs=2e-3)
+
+
+def test_r2_and_squared_error_are_those_of_the_predictions(series):
+    data, scores = tiny_series(), series.evaluate("test")
+    (pair,) = data.pairs["test"]
+    state = series.model.start(1)
+    _, hidden = series.model.run(
+        state, pair.inputs[:, None], np.zeros((len(pair.mask), 1), bool), np.int32(len(pair.mask))
+    )
+    answers = data.record.in_units(np.asarray(series.model.output.likeliest(hidden[:, 0])))
+    true = data.record.in_units(pair.targets)
+    squares = np.square(answers - true)
+    assert scores.squared_error == pytest.approx(squares.mean(), rel=1e-3)
+    assert scores.r2 == pytest.approx(np.mean(1 - squares.mean(axis=0) / true.var(axis=0)), abs=1e-3)
+
+
+def test_samples_are_in_the_units_of_the_data_and_continue_a_prime(series):
+    drawn = series.sample(30, num=2, prime=np.full((5, 2), 20.0))
+    assert drawn.shape == (2, 30, 2)
+    assert 10 < drawn.mean() < 30
+
+
+def test_real_inputs_with_classes_are_learned(tmp_path):
+    data = tiny_labels(120)
+    settings = {"hidden_size": 8, "lanes": 4, "block": 8, "max_epochs": 12, "learning_rate": 0.01}
+    trained = longspan.train(data=data, run_dir=tmp_path / "run", **settings)
+    assert trained.evaluate("train").class_accuracy > 0.8
+    assert "always the usual answer" in trained.baselines("test")
+    assert trained.inspect("test", lags=3).profile[0] > 0
