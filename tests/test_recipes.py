@@ -37,7 +37,7 @@ def test_order_case_and_the_usual_output_do_not_matter():
     assert recipes.settings("BERNOULLI:sgd+mrc", "jsb") == recipes.settings("sgd+crm", "jsb")
 
 
-@pytest.mark.parametrize("recipe", ["", "adam", "sgd+", "sgd+cc", "sgd+x", "hf+c", "lstm:sgd", ":sgd", "nade:"])
+@pytest.mark.parametrize("recipe", ["", "adma", "sgd+", "sgd+cc", "sgd+x", "hf+c", "lstm:sgd", ":sgd", "nade:"])
 def test_anything_else_is_refused_with_what_was_expected(recipe):
     with pytest.raises(InputError, match="expected sgd or sgd"):
         recipes.parse(recipe)

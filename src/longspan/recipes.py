@@ -1,9 +1,9 @@
 """The paper's recipes, such as `nade:sgd+crm`, as settings for a data set.
 
 A recipe is `sgd` plus any of the letters C (clipping), L (leaky units), R (rectifiers with L1) and M (Nesterov
-momentum), or `hf` (Hessian-free) plus any of L and R. An output model may precede it; otherwise the data set's usual
-one is used. The tables below give, in order, what each letter changes, what plain descent and each letter need on each
-kind of data and data set, and what single recipes need on top of that.
+momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. An output model may precede it; otherwise the data
+set's usual one is used. The tables below give, in order, what each letter changes, what plain descent and each letter
+need on each kind of data and data set, and what single recipes need on top of that.
 """
 
 import difflib
@@ -268,8 +268,8 @@ def parse(recipe: str) -> Recipe:
         known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
-            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or hf+ and letters of "
-            "l, r, with one of "
+            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or adam, alone or with "
+            "+ and letters of l, r, with one of "
             f"{', '.join(f'{output}:' for output in OUTPUT_NAMES)} in front or none"
             + (f"; did you mean {hint[0]}?" if hint else "")
         )

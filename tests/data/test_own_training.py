@@ -18,7 +18,7 @@ def series(tmp_path_factory):
 def test_scores_are_in_the_units_of_the_data(series, tmp_path):
     """The same series in other units: 1000 times the squares in one column, and a density to match."""
     data = tiny_series()
-    (train,), scaling = data.pairs["train"], data.record.target_scaling
+    scaling = data.record.target_scaling
     whole = np.concatenate([scaling.restored(data.pairs[split][0].targets) for split in ("train", "valid", "test")])
     factor = np.array([1.0, 8.0])
     other = longspan.train(data=Sequences(whole * factor - 5, name="o"), run_dir=tmp_path / "other", **TINY)
