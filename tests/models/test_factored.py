@@ -39,7 +39,7 @@ def make_steps(output, time=20, lanes=2, seed=0):
 
 
 loss = eqx.filter_jit(lambda output, hidden, targets, length: output.loss(hidden, targets, length))
-log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs_of_words(hidden))
+log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidden))
 
 
 @settings(max_examples=50, deadline=None)
@@ -148,24 +148,22 @@ def test_one_class_is_the_full_softmax():
     np.testing.assert_allclose(loss(output, hidden, targets, jnp.asarray(20)), full, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_sampling_frequencies_match_the_probabilities(temperature):
+def test_sampling_frequencies_match_the_probabilities():
     output = make_output(10, 3)
     hidden = normal(5, (HIDDEN,))
     draws = 40_000
-    words = output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=jax.random.key(6), temperature=temperature)
-    weights = np.exp(np.asarray(log_probs_of_words(output, hidden), np.float64) / temperature)
+    words = output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=jax.random.key(6))
+    weights = np.exp(np.asarray(log_probs_of_words(output, hidden), np.float64))
     expected = weights / weights.sum()
     frequencies = np.bincount(words, minlength=10) / draws
     assert np.all(np.abs(frequencies - expected) < 5 * np.sqrt(expected * (1 - expected) / draws) + 1e-6)
     assert words.dtype == jnp.int32
 
 
-def test_temperature_zero_takes_the_likeliest_word():
+def test_the_likeliest_word_has_the_highest_probability():
     output = make_output(60, 7)
     hidden, _ = make_steps(output)
-    chosen = output.sample(hidden, key=jax.random.key(0), temperature=0.0)
-    np.testing.assert_array_equal(chosen, np.argmax(log_probs_of_words(output, hidden), axis=-1))
+    np.testing.assert_array_equal(output.likeliest(hidden), np.argmax(log_probs_of_words(output, hidden), axis=-1))
 
 
 def test_gauss_newton_curvature_of_the_cut_is_finite_and_positive():

@@ -1,6 +1,7 @@
 """NADE: the sparse kernel against the dense recursion, the distribution against enumeration of all frames."""
 
 import dataclasses
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from longspan import recipes
 from longspan.config import check_output
 from longspan.errors import InputError
 from longspan.models.nade import Nade
+from longspan.models.outputs import FREE, OFF, ON
 from longspan.models.sequence import build
 from longspan.ops import nade
 from tests.support import reference_outputs as reference
@@ -154,35 +156,33 @@ def count_frames(samples) -> np.ndarray:
     return np.bincount(codes, minlength=2 ** samples.shape[-1])
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_sampling_frequencies_match_the_probabilities(temperature):
+def test_sampling_frequencies_match_the_probabilities():
     output = make_output(keys=4)
     hidden = normal(1, (5,))
     draws = 40_000
-    sample = jax.jit(lambda key: output.sample(jnp.broadcast_to(hidden, (draws, 5)), key=key, temperature=temperature))
-    frequencies = count_frames(sample(jax.random.key(2))) / draws
-    if temperature == 1:
-        _, log_probs = enumerate_log_probs(output, hidden)
-        expected = np.exp(np.asarray(log_probs))
-    else:  # a temperature divides every conditional's logit, not the joint one
-        biases = [np.asarray(bias, np.float64) for bias in output.biases(hidden)]
-        frames = reference.all_frames(4)
-        logits = np.array([reference.nade_logits(*biases, output.weights, output.readout, frame) for frame in frames])
-        probabilities = reference.sigmoid(logits / temperature)
-        expected = np.where(frames, probabilities, 1 - probabilities).prod(axis=1)
+    sample = jax.jit(lambda key: output.sample(jnp.broadcast_to(hidden, (draws, 5)), key=key))(jax.random.key(2))
+    assert sample.dtype == np.uint8
+    _, log_probs = enumerate_log_probs(output, hidden)
+    expected = np.exp(np.asarray(log_probs))
     error = 5 * np.sqrt(expected * (1 - expected) / draws) + 1e-6
-    assert np.all(np.abs(frequencies - expected) < error)
+    assert np.all(np.abs(count_frames(sample) / draws - expected) < error)
 
 
-def test_temperature_zero_takes_each_key_that_is_likelier_on():
-    output = make_output(keys=8)
-    hidden = normal(3, (3, 2, 5))
-    frames = np.asarray(jax.jit(lambda: output.sample(hidden, key=jax.random.key(0), temperature=0.0))())
-    assert frames.shape == (3, 2, 8)
-    assert frames.dtype == np.uint8
-    logits = eqx.filter_jit(output.logits)(hidden, jnp.asarray(frames), jnp.asarray(3))
-    np.testing.assert_array_equal(frames, np.asarray(logits) > 0)
-    assert 0 < frames.mean() < 1
+@pytest.mark.parametrize("held", [[FREE, ON, FREE, OFF], [FREE, FREE, ON, FREE]])
+def test_weighted_frames_follow_the_distribution_given_the_held_keys(held):
+    output = make_output(keys=4)
+    hidden, draws = normal(1, (1, 5)), 40_000
+    found = jax.jit(partial(output.candidates, count=draws))(
+        hidden, keys=jax.random.split(jax.random.key(3), 1), held=jnp.array([held])
+    )
+    weights = np.exp(np.asarray(found.log_weight[0], np.float64))
+    codes = np.asarray(found.steps[0], int) @ (8, 4, 2, 1)
+    estimated = np.bincount(codes, weights, minlength=16) / weights.sum()
+    frames, log_probs = enumerate_log_probs(output, hidden[0])
+    fits = np.all((np.array(held) == FREE) | (frames == held), axis=1)
+    expected = np.where(fits, np.exp(np.asarray(log_probs, np.float64)), 0)
+    np.testing.assert_allclose(estimated, expected / expected.sum(), atol=0.01)
+    np.testing.assert_allclose(found.log_prob[0], np.asarray(log_probs)[codes], atol=1e-5)
 
 
 def test_a_frame_is_predicted_only_from_frames_before_it():

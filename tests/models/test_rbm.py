@@ -15,7 +15,7 @@ from longspan.data.names import SPLITS
 from longspan.evaluation import SplitEvaluator, corrected_mean
 from longspan.models import boltzmann, rbm
 from longspan.models.boltzmann import Biases
-from longspan.models.outputs import Bernoulli
+from longspan.models.outputs import FREE, OFF, ON, Bernoulli
 from longspan.models.rbm import Rbm
 from longspan.models.sequence import SequenceModel, build
 from longspan.training.pretraining import pretrain
@@ -149,28 +149,33 @@ def machine_of(output: Rbm, hidden) -> Biases:
     )
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_sampling_frequencies_match_the_probabilities(temperature):
+def test_sampling_frequencies_match_the_probabilities():
     output = make_output()
     hidden = normal(1, (HIDDEN,))
-    tempered = Biases(*(bias / temperature for bias in machine_of(output, hidden)))
-    _, probabilities = exact_probabilities(output.weights / temperature, tempered, 0)
+    _, probabilities = exact_probabilities(output.weights, machine_of(output, hidden), 0)
     draws = 10_000
-    sample = jax.jit(
-        lambda key: output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=key, temperature=temperature)
-    )(jax.random.key(2))
+    sample = jax.jit(lambda key: output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=key))(jax.random.key(2))
     assert sample.dtype == jnp.uint8
     frequencies = count_frames(sample) / draws
     assert np.all(np.abs(frequencies - probabilities) < 5 * np.sqrt(probabilities / draws) + 2e-3)
 
 
-def test_temperature_zero_repeats_itself():
+def test_candidates_with_held_keys_follow_the_conditional_distribution():
     output = make_output()
-    hidden = normal(1, (3, 2, HIDDEN))
-    sample = jax.jit(lambda key: output.sample(hidden, key=key, temperature=0.0))
-    first, second = sample(jax.random.key(0)), sample(jax.random.key(1))
-    assert first.shape == (3, 2, 5)
-    np.testing.assert_array_equal(first, second)
+    hidden, draws = normal(1, (1, HIDDEN)), 3000
+    held = jnp.array([[FREE, ON, FREE, OFF, FREE]])
+    found = jax.jit(lambda keys: output.candidates(hidden, draws, keys=keys, held=held))(
+        jax.random.split(jax.random.key(2), 1)
+    )
+    frames, probabilities = exact_probabilities(output.weights, machine_of(output, hidden[0]), 0)
+    fits = (frames[:, 1] == 1) & (frames[:, 3] == 0)
+    expected = np.where(fits, probabilities, 0) / probabilities[fits].sum()
+    frequencies = count_frames(found.steps[0]) / draws
+    assert np.all(np.abs(frequencies - expected) < 5 * np.sqrt(expected / draws) + 5e-3)
+    codes = np.asarray(found.steps[0], int) @ (1 << np.arange(5)[::-1])
+    offsets = np.asarray(found.log_prob[0]) - np.log(probabilities[codes])
+    np.testing.assert_allclose(offsets, offsets[0], atol=1e-4)
+    assert not found.log_weight.any()
 
 
 @pytest.mark.parametrize("tempering", [0, 4])

@@ -62,10 +62,12 @@ class Mixture(ExactOutput):
         parts = parts - 0.5 * jnp.square((targets[..., None, :] - mean) / width)
         return -jnp.sum(jax.nn.logsumexp(parts, axis=-2), axis=-1)
 
-    def sample(self, hidden, *, key, temperature=1.0):
+    def sample(self, hidden, *, key):
+        return self.logits(hidden, None, None)[..., 0, 1, :]
+
+    def likeliest(self, hidden):
         logits = self.logits(hidden, None, None)
-        share, mean = jax.nn.softmax(logits[..., 0, :], axis=-2), logits[..., 1, :]
-        return jnp.sum(share * mean, axis=-2) if temperature == 0 else mean[..., 0, :]
+        return jnp.sum(jax.nn.softmax(logits[..., 0, :], axis=-2) * logits[..., 1, :], axis=-2)
 
 
 @register_output("mixture", predicts="numbers")

@@ -186,7 +186,7 @@ class Guessed(Output):
     def loss(self, hidden, targets, length, *, key):
         return hidden[..., 0]
 
-    def sample(self, hidden, *, key, temperature=1.0):
+    def sample(self, hidden, *, key):
         return hidden
 
 

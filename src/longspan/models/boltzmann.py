@@ -35,13 +35,11 @@ def free_energy(weights: Weights, biases: Biases, frames: Frames) -> Float[Array
     return -jnp.sum(biases.visible * frames, axis=-1) - hidden
 
 
-def gibbs_step(
-    weights: Weights, biases: Biases, frames: Frames, *, key: PRNGKeyArray, temperature: float | Array = 1.0
-) -> Frames:
-    """Sample hidden units given frames, then frames given hidden units; temperature zero takes the likelier value."""
+def gibbs_step(weights: Weights, biases: Biases, frames: Frames, *, key: PRNGKeyArray) -> Frames:
+    """Sample hidden units given frames, then frames given hidden units."""
     key_hidden, key_visible = jax.random.split(key)
-    hidden = _switch_on(biases.hidden + frames @ weights, key_hidden, temperature)
-    return _switch_on(biases.visible + hidden @ weights.T, key_visible, temperature)
+    hidden = _switch_on(biases.hidden + frames @ weights, key_hidden)
+    return _switch_on(biases.visible + hidden @ weights.T, key_visible)
 
 
 def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: PRNGKeyArray) -> Frames:
@@ -104,21 +102,19 @@ def tempered_transition(
     return jnp.where(accepted[:, None], back, frames)
 
 
-def sample(
-    weights: Weights, biases: Biases, annealed: int, plain: int, *, key: PRNGKeyArray, temperature: float | Array
-) -> Frames:
+def sample(weights: Weights, biases: Biases, annealed: int, plain: int, *, key: PRNGKeyArray) -> Frames:
     """Sample frames of each machine: from independent keys, through growing weights, to plain Gibbs steps.
 
     Growing the weights step by step keeps a chain from getting trapped in the first mode it meets. They grow with the
     square root of the step, because chains mix slowly where the weights are strong.
     """
     key_start, key_steps = jax.random.split(key)
-    start = _switch_on(biases.visible, key_start, temperature)
+    start = _switch_on(biases.visible, key_start)
 
     def step(number, frames):
         strength = jnp.sqrt(jnp.minimum((number + 1) / annealed, 1))
         step_key = jax.random.fold_in(key_steps, number)
-        return gibbs_step(strength * weights, biases, frames, key=step_key, temperature=temperature)
+        return gibbs_step(strength * weights, biases, frames, key=step_key)
 
     return jax.lax.fori_loop(0, annealed + plain, step, start)
 
@@ -162,7 +158,7 @@ def annealed_log_partition(
     """
     repeated = Biases(*(jnp.repeat(bias, chains, axis=0) for bias in biases))
     key_start, key_steps = jax.random.split(key)
-    start = _switch_on(repeated.visible, key_start, 1.0)
+    start = _switch_on(repeated.visible, key_start)
 
     def step(number, running):
         frames, log_weight = running
@@ -170,8 +166,8 @@ def annealed_log_partition(
         input_ = frames @ weights
         weaker, strength = (jnp.sqrt(done / temperatures) for done in (number, number + 1))
         log_weight = log_weight + _log_ratio(repeated.hidden, input_, weaker, strength)
-        hidden = _switch_on(repeated.hidden + strength * input_, key_hidden, 1.0)
-        frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible, 1.0)
+        hidden = _switch_on(repeated.hidden + strength * input_, key_hidden)
+        frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible)
         return frames, log_weight
 
     _, log_weight = jax.lax.fori_loop(0, temperatures, step, (start, jnp.zeros(len(start), start.dtype)))
@@ -190,6 +186,6 @@ def _softplus(values):
     return jnp.maximum(values, 0) + jnp.log1p(jnp.exp(-jnp.abs(values)))
 
 
-def _switch_on(log_odds, key: PRNGKeyArray, temperature):
-    """Sample units that are on with these log-odds, divided by the temperature."""
-    return (noise.uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds / temperature)).astype(log_odds.dtype)
+def _switch_on(log_odds, key: PRNGKeyArray):
+    """Sample units that are on with these log-odds."""
+    return (noise.uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds)).astype(log_odds.dtype)

@@ -55,9 +55,7 @@ class Mixture(ExactOutput):
         shares, means, log_spreads = self._parts(logits)
         return mixture_loss(shares, means, log_spreads, targets[..., None, :])
 
-    def sample(self, hidden, *, key, temperature=1.0):
-        if temperature == 0:
-            return self.likeliest(hidden)
+    def sample(self, hidden, *, key):
         shares, means, log_spreads = self._parts(hidden @ self.weights + self.bias)
         key_component, key_noise = jax.random.split(key)
         chosen = jax.random.categorical(key_component, shares)[..., None, None]
@@ -130,10 +128,8 @@ class NumberNade(ExactOutput):
         losses = mixture_loss(shares, means[..., None], log_spreads[..., None], targets[..., None, None])
         return jnp.sum(losses, axis=-1)
 
-    def sample(self, hidden, *, key, temperature=1.0):
+    def sample(self, hidden, *, key):
         """Draw the numbers of a vector one after the other."""
-        if temperature == 0:
-            return self.likeliest(hidden)
         return self._one_by_one(hidden, jax.random.split(key, len(self.weights)), _draw_number)
 
     def likeliest(self, hidden):

@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.models.outputs import OutputByRows, Rates, above_zero
+from longspan.models.outputs import OutputByRows, Rates, SymbolOutput, above_zero
 from longspan.models.parameters import Constant
 from longspan.models.parts import register_output
 from longspan.ops import factored, losses
 from longspan.ops.matmul import affine
 
 
-class ClassFactored(OutputByRows):
+class ClassFactored(SymbolOutput, OutputByRows):
     r"""One word out of a vocabulary, by class `c` and member `w`.
 
     .. math:: \log p(w \mid h) = \log \mathrm{softmax}_c(h A + a) + \log \mathrm{softmax}_{w \in c}(B h + b)
@@ -83,14 +83,7 @@ class ClassFactored(OutputByRows):
         member_logits = jnp.where((start <= words) & (words < stop), word_logits, -jnp.inf)
         return _negative_log_softmax(class_logits, classes) + _negative_log_softmax(member_logits, targets)
 
-    def sample(self, hidden, *, key, temperature=1.0):
-        log_probs = self.log_probs_of_words(hidden)
-        if temperature == 0:
-            return jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
-        return jax.random.categorical(key, log_probs / temperature).astype(jnp.int32)
-
-    def log_probs_of_words(self, hidden: Float[Array, "... hidden"]) -> Float[Array, "... word"]:
-        """Log-probability of every word."""
+    def log_probs(self, hidden):
         classes = self.classes_of(jnp.arange(len(self.bias)))
         logits = jnp.moveaxis(hidden @ self.weights.T + self.bias, -1, 0)
         count = len(self.class_bias)

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.models.outputs import ExactOutput, Rates, bernoulli_loss, log_odds
+from longspan.models.outputs import KeyOutput, Rates, log_odds, noise_of_keys
 from longspan.models.parts import register_output
 from longspan.ops import nade
 from longspan.ops.matmul import affine
 
 
-class Nade(ExactOutput):
+class Nade(KeyOutput):
     r"""Neural autoregressive distribution estimator whose biases are affine in the hidden state `h`.
 
     .. math::
@@ -48,10 +48,7 @@ class Nade(ExactOutput):
         hidden_bias = affine(hidden, self.hidden_weights, self.hidden_bias, length)
         return nade.logits(visible_bias, hidden_bias, self.weights, self.readout, targets, length)
 
-    def loss_of(self, logits, targets):
-        return bernoulli_loss(logits, targets)
-
-    def sample(self, hidden, *, key, temperature=1.0):
+    def sample(self, hidden, *, key, held=None):
         """Ancestral sampling, with one round per note instead of one per key.
 
         Key i is on if its logit exceeds logistic noise. The hidden units change only when a key is on, so each round
@@ -59,7 +56,7 @@ class Nade(ExactOutput):
         """
         leading = hidden.shape[:-1]
         visible_bias, pre_activation = self.biases(hidden.reshape(-1, hidden.shape[-1]))
-        noise = temperature * jax.random.logistic(key, visible_bias.shape)
+        noise = noise_of_keys(visible_bias.shape, key, held)
         keys = jnp.arange(visible_bias.shape[1])
 
         def next_note(progress):

@@ -4,6 +4,8 @@ The biases of the machine are affine in the hidden state (section 3.3 of the pap
 Vincent, *Modeling temporal dependencies in high-dimensional sequences*, 2012). The machine itself is in `boltzmann`.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from longspan.config import TrainConfig
 from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
-from longspan.models.outputs import Effort, EstimatedOutput, Rates, log_odds
+from longspan.models.outputs import OFF, ON, Effort, EstimatedOutput, Rates, log_odds
 from longspan.models.parts import register_output
 
 ANNEALED_STEPS, PLAIN_STEPS = 4000, 25
@@ -35,6 +37,8 @@ WEAKEST_WEIGHTS = 0.7
 """Factor on the weights at the last level of tempered transitions. On nottingham, with ten levels down to 0.7, 62 % of
 the proposals are accepted and 9 % of the chains move to frames that differ in three or more keys; a hundred levels down
 to 0.3 move as many."""
+SURE = 1e4
+"""Bias that holds a key: far more than all weights to it together."""
 FRAMES_AT_A_TIME = 128
 """Frames whose chains run together in the better estimates: enough for a matrix product, few enough for the cache."""
 
@@ -44,6 +48,9 @@ class Rbm(EstimatedOutput):
 
     .. math:: p(v \mid h) \propto \exp\big(b(h) \cdot v\big) \prod_j \big(1 + e^{c_j(h) + v W_j}\big)
     """
+
+    holds_keys: ClassVar[bool] = True
+    candidates_drawn: ClassVar[int] = 8  # each is the end of a long chain
 
     visible_weights: Float[Array, "hidden key"]
     visible_bias: Float[Array, " key"]
@@ -119,11 +126,19 @@ class Rbm(EstimatedOutput):
         log_partition = jax.lax.map(one, (biases, keys), batch_size=FRAMES_AT_A_TIME)
         return -boltzmann.free_energy(self.weights, biases, _flat(targets, self.weights)) - log_partition
 
-    def sample(self, hidden, *, key, temperature=1.0):
-        frames = boltzmann.sample(
-            self.weights, self._machines(hidden), ANNEALED_STEPS, PLAIN_STEPS, key=key, temperature=temperature
-        )
+    def sample(self, hidden, *, key, held=None):
+        """Frames at the ends of annealed Gibbs chains, in which held keys never move."""
+        machines = self._machines(hidden)
+        if held is not None:
+            bias = jnp.where(held == ON, SURE, jnp.where(held == OFF, -SURE, machines.visible))
+            machines = machines._replace(visible=bias)
+        frames = boltzmann.sample(self.weights, machines, ANNEALED_STEPS, PLAIN_STEPS, key=key)
         return frames.astype(jnp.uint8).reshape(*hidden.shape[:-1], -1)
+
+    def relative_log_prob(self, hidden, targets):
+        """Minus the free energy: the partition function is the constant."""
+        energies = boltzmann.free_energy(self.weights, self._machines(hidden), _flat(targets, self.weights))
+        return -energies.reshape(targets.shape[:-1])
 
     def _machines(self, hidden: Float[Array, "... hidden"]) -> Biases:
         rows = hidden.reshape(-1, hidden.shape[-1])

@@ -1,17 +1,65 @@
 """Generate samples from a model with any cell and output: each frame or token it draws is its next input.
 
-Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, except
-for rare draws that change with the rounding of a differently sized matrix product.
+A step is chosen among candidates. Where every symbol is one, a temperature sharpens their distribution. Of frames there
+are too many, so some are drawn from the model, and the temperature decides among those that are alike: with as many
+notes, and as many of them new, as a frame drawn at temperature 1. Sharpening each key alone, or unlike frames, silences
+most music, because most keys are off most of the time, or lets it stand still. So *which* notes sound becomes safer;
+how many there are and how often they change stays as the model wants it.
+
+Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, and one
+primed with its own beginning goes on as it did, except for rare draws that change with the rounding of a differently
+sized matrix product.
 """
 
+from abc import abstractmethod
 from functools import partial
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from longspan.models.outputs import Candidates, Held
 from longspan.models.sequence import SequenceModel
+
+LANES = 256
+"""Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
+PARTICLES = 16
+"""Parallel attempts at a sample that has to fit what is held at later steps, too."""
+
+
+class Past(NamedTuple):
+    """The steps before the next one: the prime, then those drawn. Beyond `length` they are zero."""
+
+    steps: Shaped[Array, "lane capacity ..."]
+    length: Int[Array, ""]
+
+
+class Proposal(eqx.Module):
+    """The distribution of the next step: whoever can see the hidden state and the past may propose candidates."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        model: SequenceModel,
+        hidden: Float[Array, "lane hidden"],
+        past: Past,
+        count: int,
+        *,
+        keys: PRNGKeyArray,
+        held: Held | None,
+    ) -> Candidates:
+        """Candidates for the next step of every lane, see `Output.candidates`."""
+
+
+class FromModel(Proposal):
+    """The model's own distribution, for which the hidden state is all there is to know about the past."""
+
+    def __call__(self, model, hidden, past, count, *, keys, held):
+        del past
+        return model.output.candidates(hidden, count, keys=keys, held=held)
 
 
 def generate(
@@ -23,6 +71,9 @@ def generate(
     temperature: float = 1.0,
     prime: Shaped[np.ndarray, "prime ..."] | None = None,
     end_token: int | None = None,
+    held: Int[np.ndarray, "#time target"] | None = None,
+    avoid_silence: bool = False,
+    proposal: Proposal | None = None,
 ) -> Shaped[np.ndarray, "sample time ..."]:
     """Draw samples, each step from the model's distribution given all steps before it.
 
@@ -33,10 +84,16 @@ def generate(
         length: number of steps to draw, not counting the prime.
         num: number of samples.
         key: random key; the same key gives the same samples.
-        temperature: 1 samples from the model's distribution, lower values favor likely steps, 0 always takes the
-            likeliest.
+        temperature: 1 samples from the model's distribution, lower values favor likely steps, 0 takes the likeliest
+            symbol, or the likeliest of the drawn frames that are alike: how many notes a frame has, and how many of
+            them are new, is always drawn as at 1.
         prime: frames (time x keys) or tokens that every sample continues; not part of the result.
         end_token: the token that ends a line; needed for text, ignored for music.
+        held: for every step, or once for all, which keys are `ON`, `OFF` or `FREE` (`models.outputs`); symbols may be
+            `OFF` or `FREE`. The others are drawn from their distribution given the held ones; if those change from
+            step to step, also given the later ones, by a particle filter.
+        avoid_silence: never draw a frame without notes; if all candidates are silent, the last frame is held.
+        proposal: the distribution to draw from; by default the model's own.
 
     Example:
         >>> from longspan.config import TrainConfig
@@ -48,8 +105,27 @@ def generate(
     if length < 1 or num < 1:
         raise ValueError(f"length and num must be at least 1, got {length} and {num}")
     inputs = _inputs(model, prime, end_token)
-    state = _state_before_last(model, inputs)
-    return np.asarray(_continue(model, state, inputs[-1], key, length, num, float(temperature)))
+    plain = temperature == 1 and held is None and not avoid_silence
+    particles = 1 if held is None or len(held) == 1 else PARTICLES
+    lanes = min(num, max(1, LANES // particles))
+    draw = partial(
+        _continue,
+        model,
+        proposal or FromModel(),
+        _state_before_last(model, inputs),
+        inputs,
+        _held_by_step(held, length),
+        key,
+        jnp.asarray(temperature, jnp.float32),
+        candidates=1 if plain else model.output.candidates_drawn,
+        particles=particles,
+        greedy=temperature == 0,
+        avoid_silence=avoid_silence,
+        length=length,
+        lanes=lanes,
+    )
+    drawn = [np.asarray(draw(first=jnp.asarray(first, jnp.int32))) for first in range(0, num, lanes)]
+    return np.concatenate(drawn)[:num]
 
 
 def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTree:
@@ -61,7 +137,8 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
 
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
     """The inputs that the model reads before it draws: that before the first step of a sequence, then the prime."""
-    step = jax.eval_shape(lambda: _draw(model, model.cell.initial_state(), jax.random.key(0), 1.0))
+    draw = partial(model.output.sample, key=jax.random.key(0))
+    step = jax.eval_shape(lambda: draw(model.cell.output(model.cell.initial_state())))
     first = jnp.zeros((1, *step.shape), step.dtype)
     if step.shape == ():
         if end_token is None:
@@ -74,6 +151,14 @@ def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array,
     return jnp.concatenate([first, jnp.asarray(prime, step.dtype)])
 
 
+def _held_by_step(held, length: int) -> Int[Array, "time target"] | None:
+    if held is None:
+        return None
+    if len(held) not in (1, length):
+        raise ValueError(f"expected held keys for 1 or {length} steps, got {len(held)}")
+    return jnp.broadcast_to(jnp.asarray(held, jnp.int8), (length, np.shape(held)[1]))
+
+
 def _state_before_last(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTree:
     return model.cell.initial_state() if len(inputs) == 1 else _read(model, inputs[:-1])
 
@@ -81,23 +166,112 @@ def _state_before_last(model: SequenceModel, inputs: Shaped[Array, "time ..."]) 
 _read = jax.jit(state_after)
 
 
-@partial(jax.jit, static_argnames=("length", "num", "temperature"))
-def _continue(model, state, last, key, length, num, temperature):
-    """Draw `length` steps in `num` lanes that start from the same state with `last` as their next input."""
+@partial(jax.jit, static_argnames=("candidates", "particles", "greedy", "avoid_silence", "length", "lanes"))
+def _continue(
+    model,
+    proposal,
+    state,
+    inputs,
+    held,
+    key,
+    temperature,
+    first,
+    *,
+    candidates,
+    particles,
+    greedy,
+    avoid_silence,
+    length,
+    lanes,
+):
+    """Draw `length` steps of the samples from number `first`, all of which start from the same state and inputs."""
+    read = len(inputs) - 1
+    sample_keys = jax.vmap(lambda sample: jax.random.fold_in(key, sample))(first + jnp.arange(lanes))
+    lane_keys = jax.vmap(lambda one: jax.random.split(one, particles))(sample_keys).reshape(-1)
+    choose = partial(_choose, temperature=temperature, greedy=greedy)
 
-    def sample(lane):
-        lane_key = jax.random.fold_in(key, lane)
+    def step(carry, held):
+        state, last, past = carry
+        state = jax.vmap(model.cell.step)(state, last)
+        keys = jax.vmap(lambda one: jax.random.split(jax.random.fold_in(one, past.length), 3))(lane_keys)
+        lane_held = None if held is None else jnp.broadcast_to(held, (len(lane_keys), *held.shape))
+        hidden = jax.vmap(model.cell.output)(state)
+        found = proposal(model, hidden, past, candidates, keys=keys[:, 0], held=lane_held)
+        if avoid_silence:
+            found = _without_silence(found, last)
+        drawn = jax.vmap(choose)(found, last, keys[:, 1])
+        steps = jax.lax.dynamic_update_slice_in_dim(past.steps, drawn[:, None], past.length, axis=1)
+        carry = state, drawn, Past(steps, past.length + 1)
+        if particles > 1:
+            carry = _survivors(carry, found.log_weight, keys[::particles, 2], particles)
+        return carry, None
 
-        def step(carry, number):
-            state, inputs = carry
-            state = model.cell.step(state, inputs)
-            drawn = _draw(model, state, jax.random.fold_in(lane_key, number), temperature)
-            return (state, drawn), drawn
+    start = (
+        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(lane_keys), *leaf.shape)), state),
+        jnp.broadcast_to(inputs[-1], (len(lane_keys), *inputs.shape[1:])),
+        _past(inputs[1:], length, len(lane_keys)),
+    )
+    (_, _, past), _ = jax.lax.scan(step, start, held, length)
+    # The order of survivors follows that of their parents, so the one that is kept has to be drawn.
+    kept = jax.vmap(lambda one: jax.random.randint(jax.random.fold_in(one, length), (), 0, particles))(sample_keys)
+    return past.steps[particles * jnp.arange(lanes) + kept, read:]
 
-        return jax.lax.scan(step, (state, last), jnp.arange(length))[1]
 
-    return jax.vmap(sample)(jnp.arange(num))
+def _past(prime: Shaped[Array, "time ..."], length: int, lanes: int) -> Past:
+    empty = jnp.zeros((length, *prime.shape[1:]), prime.dtype)
+    steps = jnp.concatenate([prime, empty])
+    return Past(jnp.broadcast_to(steps, (lanes, *steps.shape)), jnp.asarray(len(prime), jnp.int32))
 
 
-def _draw(model: SequenceModel, state: PyTree, key: PRNGKeyArray, temperature: float) -> Shaped[Array, "..."]:
-    return model.output.sample(model.cell.output(state), key=key, temperature=temperature)
+def _choose(
+    found: Candidates, last: Shaped[Array, "..."], key: PRNGKeyArray, *, temperature, greedy: bool
+) -> Shaped[Array, "..."]:
+    """Choose one candidate of a lane.
+
+    A first choice at temperature 1 decides the number of notes and of new ones, a second one among the frames with
+    these numbers which notes. All symbols are alike, so that only the second choice matters, and it is exact.
+    """
+    if len(found.log_prob) == 1:
+        return found.steps[0]
+    key_number, key_choice = jax.random.split(key)
+    pilot = jax.random.categorical(key_number, found.log_weight)
+    allowed = _alike(found.steps, found.steps[pilot], last) & (found.log_weight > -jnp.inf)
+    if greedy:
+        return found.steps[jnp.argmax(jnp.where(allowed, found.log_prob, -jnp.inf))]
+    sharpened = found.log_weight + (1 / temperature - 1) * found.log_prob
+    return found.steps[jax.random.categorical(key_choice, jnp.where(allowed, sharpened, -jnp.inf))]
+
+
+def _alike(steps: Shaped[Array, "candidate ..."], step: Shaped[Array, "..."], last: Shaped[Array, "..."]) -> Array:
+    """Which frames have as many notes as `step`, and as many that did not sound in the last one.
+
+    Symbols and numbers are all alike.
+    """
+    if steps.dtype != jnp.uint8:
+        return jnp.ones(len(steps), bool)
+    notes, new = (jnp.sum(steps & mask, axis=-1) for mask in (jnp.ones_like(last), 1 - last))
+    return (notes == jnp.sum(step)) & (new == jnp.sum(step & (1 - last)))
+
+
+def _without_silence(found: Candidates, last: Shaped[Array, "lane key"]) -> Candidates:
+    """The candidates with notes, by weight; where there are none, all of them become the last frame."""
+    sounds = jnp.any(found.steps, axis=-1)
+    possible = jnp.any(sounds, axis=1, keepdims=True)
+    steps = jnp.where(possible[..., None], found.steps, last[:, None])
+    return found._replace(steps=steps, log_weight=jnp.where(sounds | ~possible, found.log_weight, -jnp.inf))
+
+
+def _survivors(carry: PyTree, log_weight: Float[Array, "lane candidate"], keys: PRNGKeyArray, particles: int) -> PyTree:
+    """Replace the attempts at each sample by copies of those to which the held keys were likely.
+
+    The mean weight of an attempt's candidates estimates the probability of what was held, given its past. Survivors are
+    drawn systematically, so that none is lost where all are alike.
+    """
+    evidence = jax.nn.logsumexp(log_weight, axis=1).reshape(-1, particles)
+    shares = jnp.cumsum(jax.nn.softmax(evidence, axis=1), axis=1)
+    places = (jnp.arange(particles) + jax.vmap(jax.random.uniform)(keys)[:, None]) / particles
+    parents = jax.vmap(jnp.searchsorted)(shares, places).clip(0, particles - 1)
+    parents = (parents + particles * jnp.arange(len(parents))[:, None]).reshape(-1)
+    state, last, past = carry
+    state, last, steps = jax.tree.map(lambda leaf: leaf[parents], (state, last, past.steps))
+    return state, last, past._replace(steps=steps)
