@@ -120,8 +120,8 @@ def test_several_samples_are_numbered_and_the_first_is_the_single_one(music, cap
 
 
 def test_re_attacking_strikes_every_frame(music, capsys):
-    answer(capsys, music, "-o", "held.mid", "--length", 6)
-    answer(capsys, music, "-o", "struck.mid", "--length", 6, "--re-attack")
+    answer(capsys, music, "-o", "held.mid", "--length", 60)
+    answer(capsys, music, "-o", "struck.mid", "--length", 60, "--re-attack")
     np.testing.assert_array_equal(roll_from("struck.mid"), roll_from("held.mid"))
     held, struck = len(read_notes(Path("held.mid")).notes), len(read_notes(Path("struck.mid")).notes)
     assert struck == roll_from("held.mid").sum() > held
