@@ -9,7 +9,6 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,13 +27,24 @@ class NameTaken(InputError):
     """A folder was to be made where there is something already, perhaps since a moment ago."""
 
 
+def temporary_name(path: Path) -> Path:
+    """A new name beside `path`, for what is not complete yet or is being removed."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed left in a folder under temporary names; nothing else may be writing."""
+    for path in folder.glob(".*.part"):
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces `path` only if the block ends without an exception.
 
     The bytes are on disk before the rename; whatever goes wrong, no partial file remains.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    temporary = temporary_name(path)
     with explain_disk_errors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +69,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 def folder_written_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that is renamed to `path` if the block succeeds and removed otherwise."""
     with explain_disk_errors(path):
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        temporary = temporary_name(path)
+        temporary.mkdir()
         try:
             yield temporary
-            temporary.chmod(0o777 & ~_umask())  # folders from mkdtemp are accessible only to their owner
             sync_folder(temporary)
             os.rename(temporary, path)
         except BaseException as error:
@@ -163,9 +173,3 @@ def read_json(path: Path, kind: type[T] | GenericAlias, advice: str, most: int =
 def user_path(path: Path | str) -> Path:
     """A user's path with `~` expanded where possible."""
     return Path(os.path.expanduser(path))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

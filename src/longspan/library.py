@@ -134,7 +134,8 @@ def train(
     check_parts(chosen, content.record, given)
     path = None if run_dir is None else Path(run_dir)
     run = create_run(path, chosen, content.record, runtime.prepare(chosen.threads), given)
-    return _to_end(run, content, listeners, progress, max_seconds)
+    with run.locked():
+        return _to_end(run, content, listeners, progress, max_seconds)
 
 
 def resume(
@@ -146,16 +147,20 @@ def resume(
     listeners: Sequence[Listener] = (),
     progress: bool = False,
     max_seconds: float | None = None,
+    accept_environment: bool = False,
 ) -> Trained:
     """Continue a run exactly where it stopped.
 
     A model or optimizer passed to `train` must be passed again. Data that differ from those the run started with are
-    refused.
+    refused, and so are other versions, kernels or threads, with which the run would not end in the same bytes, unless
+    `accept_environment`.
     """
     run = Run.open(Path(path), Given(model, optimizer))
     content = _data_of(run, data)
-    runtime.prepare(run.config.threads)
-    return _to_end(run, content, listeners, progress, max_seconds)
+    environment = runtime.prepare(run.config.threads)
+    with run.locked():
+        run.continue_in(environment, accept=accept_environment)
+        return _to_end(run, content, listeners, progress, max_seconds)
 
 
 def open_run(path: Path | str, *, model: SequenceModel | None = None, data: Dataset | None = None) -> Trained:
@@ -200,7 +205,7 @@ def _to_end(
     run: Run, content: Dataset, listeners: Sequence[Listener], progress: bool, max_seconds: float | None
 ) -> Trained:
     time_up = time_limit(max_seconds)
-    with run.locked(), ExitStack() as shown:
+    with ExitStack() as shown:
         display = [shown.enter_context(TrainingDisplay(run))] if progress else []
         outcome = run_training(run, content, listeners=[*display, *listeners], interrupted=time_up)
     if outcome.status == "diverged":

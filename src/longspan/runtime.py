@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from pathlib import Path
 
 from longspan import __version__
 from longspan.data.storage import cache_directory
@@ -35,11 +36,16 @@ def prepare(threads: int) -> dict:
 def describe(threads: int, *, pinned: bool = True) -> dict:
     """Versions and machine, as recorded in a run; unless `pinned`, also the number of threads there may really be."""
     found = {} if pinned else {"threads_found": _threads_found()}
+    from longspan.ops import backend  # after the threads are set, because it starts XLA
+
+    kernels = backend.describe()
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "kernels": kernels["kernels"],
+        "instruction_set": kernels["instruction_set"] or _instruction_set(),
         "threads": threads,
         **found,
         "versions": {"longspan": __version__, **{name: version(name) for name in RECORDED_PACKAGES}},
@@ -59,14 +65,22 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C or a termination signal has arrived; a second one ends the process."""
+def first_interrupt(second: Callable[[], None] = _raise_interrupt) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C or a termination signal has arrived.
+
+    `second` is called when another one arrives. Where JAX computes it should end the process: an exception might be
+    raised in a callback of a compiled program, where nothing can catch it.
+    """
     seen = []
 
     def remember(number, frame):
         if seen:
-            raise KeyboardInterrupt
+            second()
         seen.append(number)
 
     previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -75,6 +89,15 @@ def first_interrupt() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _instruction_set() -> str | None:
+    """What XLA may use where there are no native kernels; None where the system does not tell."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return None
+    return "avx512" if "avx512f" in flags else "avx2" if "avx2" in flags else "portable"
 
 
 def _xla_runs() -> bool:

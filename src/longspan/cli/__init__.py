@@ -9,9 +9,10 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from longspan import __version__
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
 from longspan.registry import load_plugin
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
@@ -45,21 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        sys.stdout.write(overview())
-        return DONE
-    if arguments[0] in ("-V", "--version"):
-        sys.stdout.write(f"longspan {__version__}\n")
-        return DONE
-    name, *rest = arguments
     warnings.showwarning = _show_warning
     try:
-        if name not in COMMANDS:
-            raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
-        rest, plugins = split_plugins(rest)
-        for plugin in plugins:
-            load_plugin(plugin)
-        return importlib.import_module(f"longspan.cli.{name.replace('-', '_')}").run(rest)
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # otherwise a full disk is noticed while the interpreter exits, which prints a traceback
+        return code
     except InputError as error:
         sys.stderr.write(f"longspan: {with_flags(str(error), error.fields)}\n")
         return BAD_INPUT
@@ -67,8 +58,35 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write("longspan: stopped\n")
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        _discard_output()
         return DONE
+    except OSError as error:
+        what = "cannot write the output" if error.filename is None else str(error.filename)
+        _discard_output()
+        sys.stderr.write(f"longspan: {printable(what)}: {error.strerror or error}\n")
+        return BAD_INPUT
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(overview())
+        return DONE
+    if arguments[0] in ("-V", "--version"):
+        sys.stdout.write(f"longspan {__version__}\n")
+        return DONE
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
+    rest, plugins = split_plugins(rest)
+    for plugin in plugins:
+        load_plugin(plugin)
+    return importlib.import_module(f"longspan.cli.{name.replace('-', '_')}").run(rest)
+
+
+def _discard_output() -> None:
+    """Give up on what is left to write to standard output, which does not take any more."""
+    with suppress(OSError):  # tests replace standard output by something that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def with_flags(message: str, fields: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Output shared by several commands: a JSON document, or a progress bar for slow preparations."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,10 +9,21 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from longspan import cli
+
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON and nothing else."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def leave_at_once() -> None:
+    """End the process as a kill would, which loses nothing that a kill would not; for the second Ctrl-C."""
+    for stream in (1, 2):
+        if os.isatty(stream):
+            os.write(stream, b"\x1b[?25h")  # a progress line hides the cursor
+    os.write(2, b"longspan: stopped\n")
+    os._exit(cli.INTERRUPTED)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ class ResumeOptions:
     """Folder of the run."""
     max_epochs: int | None = None
     """New maximum number of epochs; a larger one continues a run that reached its last epoch."""
+    accept_environment: bool = False
+    """Continue even if versions, kernels or threads differ from those of the run so far, so that bits may differ."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     watching: Watching = field(default_factory=Watching)
@@ -32,7 +34,12 @@ def run(arguments: list[str]) -> int:
     if options.max_epochs is not None:
         resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
     content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
-    runtime.prepare(resumed.config.threads)
+    environment = runtime.prepare(resumed.config.threads)
     from longspan.cli import session
 
-    return session.run_to_end(resumed, content, options.watching, config_changed=options.max_epochs is not None)
+    def prepare() -> None:
+        resumed.continue_in(environment, accept=options.accept_environment)
+        if options.max_epochs is not None:
+            resumed.write_config()
+
+    return session.run_to_end(resumed, content, options.watching, prepare)

@@ -1,6 +1,7 @@
 """The part of `train`, `resume` and `evaluate` that needs JAX: train, score and show."""
 
 import sys
+from collections.abc import Callable
 
 import msgspec
 from rich.console import Console
@@ -9,51 +10,49 @@ from rich.table import Table
 
 from longspan import cli
 from longspan.cli.options import Watching
-from longspan.cli.output import print_json
+from longspan.cli.output import leave_at_once, print_json
 from longspan.data.dataset import Dataset
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.metrics import METRICS
 from longspan.progress import TrainingDisplay
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt
-from longspan.training.listeners import Listener, TensorBoardListener
+from longspan.training.listeners import TensorBoardListener
 from longspan.training.loop import Outcome, train
 from longspan.training.optimizers import ADVISED
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
 
 
-def run_to_end(run: Run, content: Dataset, watching: Watching, *, config_changed: bool = False) -> int:
+def run_to_end(run: Run, content: Dataset, watching: Watching, prepare: Callable[[], None] = lambda: None) -> int:
     """Train a run to its end, score its best weights on the test split and suggest what to do next.
 
-    A config that has changed since the run was opened is written once no other process is training the run.
+    `prepare` is called first, once no other process is training the run.
     """
-    as_json, time_up = watching.json, watching.time_up()
-    with run.locked(), TrainingDisplay(run, quiet=as_json) as display, first_interrupt() as interrupted:
-        if config_changed:
-            run.write_config()
-        listeners: list[Listener] = [display]
-        if watching.tensorboard:
-            listeners.append(TensorBoardListener(run))
-        outcome = train(
-            run,
-            content,
-            listeners=listeners,
-            interrupted=lambda: interrupted() or time_up(),
-            checkpoint_seconds=watching.checkpoint_seconds,
-        )
+    time_up = watching.time_up()
+    with run.locked():
+        prepare()
+        with TrainingDisplay(run, quiet=watching.json) as display, first_interrupt(leave_at_once) as interrupted:
+            outcome = train(
+                run,
+                content,
+                listeners=[display, *([TensorBoardListener(run)] if watching.tensorboard else [])],
+                interrupted=lambda: interrupted() or time_up(),
+                checkpoint_seconds=watching.checkpoint_seconds,
+            )
+        scores = SplitEvaluator(content, "test").scores(outcome.model) if outcome.status == "done" else None
+        if scores is not None:
+            run.write_result({"test": msgspec.to_builtins(scores)})
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
         return cli.DIVERGED
-    if outcome.status == "interrupted":
-        _say_how_to_go_on(run, content, outcome, as_json)
+    if scores is None:
+        _say_how_to_go_on(run, content, outcome, watching.json)
         return cli.INTERRUPTED if interrupted() else cli.DONE
-    result = {"test": msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))}
-    run.write_result(result)
-    if as_json:
-        print_json({"status": "done", **_scores_document(run, content, "test", result["test"])})
+    if watching.json:
+        print_json({"status": "done", **_scores_document(run, content, "test", msgspec.to_builtins(scores))})
     else:
-        show_scores(run, content, "test", msgspec.convert(result["test"], Scores), reason=outcome.reason)
+        show_scores(run, content, "test", scores, reason=outcome.reason)
     return cli.DONE
 
 

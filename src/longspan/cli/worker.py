@@ -11,7 +11,7 @@ import tyro
 from longspan import cli
 from longspan.cli.durations import limits_from
 from longspan.cli.options import parse
-from longspan.cli.output import progress_bar
+from longspan.cli.output import leave_at_once, progress_bar
 from longspan.runtime import first_interrupt
 from longspan.search import storage
 from longspan.search.study import Study
@@ -56,7 +56,7 @@ def run(arguments: list[str]) -> int:
         cores=list(options.cores),
         limits=limits_from(options.checkpoint_seconds, options.trial_limit),
     )
-    with ExitStack() as loading, first_interrupt() as interrupted:
+    with ExitStack() as loading, first_interrupt(leave_at_once) as interrupted:
         progress = loading.enter_context(progress_bar(quiet=options.quiet))
 
         def on_start(study: Study, name: str, folder: Path) -> None:

@@ -20,9 +20,9 @@ from longspan.search.space import HEARTBEAT_SECONDS, Choices, Interval, StudyDef
 
 REFERENCE_SLOTS = 5
 """With pruning, the number of slots that always run to their end and serve as references for all others."""
-MOST_DEATHS = 25
-"""Number of workers that may die on one slot before it is given up; a trial that exhausts the memory dies every
-time."""
+MOST_DEATHS = 8
+"""Number of workers that may die on one slot, one after the other from the same checkpoint, before it is given up: a
+trial that exhausts the memory dies every time, whereas one that is merely interrupted often gets further in between."""
 
 SlotStatus = Literal["waiting", "running", "done", "diverged", "pruned", "lost"]
 
@@ -60,15 +60,20 @@ class Slot(msgspec.Struct, frozen=True):
 
 def slot_of(number: int, attempts: list) -> Slot:
     """The state of a slot, given all attempts at it."""
-    deaths = 0
+    deaths, fruitless = 0, 0
+    reached, reason = None, ""
     for trial in attempts:
         outcome = _outcome_of(trial)
         if outcome is not None:
             return Slot(number, outcome.status, outcome, dict(trial.intermediate_values), _worker(trial), deaths)
         if trial.state.name == "FAIL" and not trial.user_attrs.get("released"):
-            deaths += 1
-    if deaths >= MOST_DEATHS:
-        return Slot(number, "lost", Outcome("lost", f"{deaths} workers died over it"), deaths=deaths)
+            began = trial.user_attrs.get("from_step", reached)
+            fruitless = fruitless + 1 if began == reached else 1
+            deaths, reached = deaths + 1, began
+            reason = trial.user_attrs.get("failure", reason)
+    if fruitless >= MOST_DEATHS:
+        why = f"{fruitless} workers died over it" + (f", the last because {reason}" if reason else "")
+        return Slot(number, "lost", Outcome("lost", why), deaths=deaths)
     for trial in attempts:
         if trial.state.name == "RUNNING":
             return Slot(number, "running", None, dict(trial.intermediate_values), _worker(trial), deaths)
@@ -122,6 +127,11 @@ class Claim:
         """Attach a named value to the attempt."""
         with _lost_when_buried():
             self._storage.set_trial_user_attr(self.attempt, name, value)
+
+    def check(self) -> None:
+        """Raise `ClaimLost` if the slot has been given to another worker."""
+        if self._storage.get_trial(self.attempt).state.is_finished():
+            raise ClaimLost
 
     def beat(self) -> None:
         """Send a heartbeat."""
@@ -223,6 +233,11 @@ class Study:
     def release(self, claim: Claim) -> None:
         """Release an unfinished slot, to be continued later."""
         claim.note("released", True)
+        self._tell(claim, self._states.FAIL, None)
+
+    def fail(self, claim: Claim, reason: str) -> None:
+        """Give up an attempt that cannot succeed here, as if its worker had died."""
+        claim.note("failure", reason)
         self._tell(claim, self._states.FAIL, None)
 
     def adopt(self, slots: dict[int, Outcome], result: dict) -> None:

@@ -13,8 +13,9 @@ depends on validation curves alone.
 import itertools
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal
 
 import jax
@@ -24,16 +25,20 @@ from longspan.config import as_dict
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.files import explain_disk_errors, write_atomic
+from longspan.files import NameTaken, explain_disk_errors, write_atomic
 from longspan.locks import try_file_lock
 from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
 from longspan.search.space import changes
 from longspan.search.storage import patiently
 from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Slot, Study
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
+from longspan.training import environments
+from longspan.training.checkpoints import newest_number
+from longspan.training.environments import EnvironmentChanged
 from longspan.training.listeners import Listener
 from longspan.training.loop import train
-from longspan.training.runs import Run
+from longspan.training.memory import OutOfMemory
+from longspan.training.runs import Run, RunIsBusy
 from longspan.training.setup import trained_model
 from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
@@ -62,6 +67,9 @@ def attempt(
             patiently(lambda: study.record(claim, outcome), unless=interrupted)
     except ClaimLost:
         pass  # the worker that has the slot now continues it
+    except OutOfMemory as error:  # counts like a worker's death, and this one goes on with the next slot
+        reason = str(error)
+        patiently(lambda: study.fail(claim, reason), unless=interrupted)
     except BaseException:
         _give_back(study, claim)
         raise
@@ -80,19 +88,14 @@ def run_slot(
     study: Study, claim: Claim, data, place: Place, interrupted: Callable[[], bool], limits: Limits
 ) -> Outcome | None:
     """Train the run of a claimed slot to its end; None if interrupted."""
-    config = study.definition.config_of(claim.slot)
-    path = run_path(place.folder, claim.slot)
-    if not (path / "config.json").exists():
-        Run.create(path, config, data.record, place.environment)
-    run = Run.open(path)
-    if run.config != config:
-        raise InputError(
-            f"{path} holds a run with other settings: remove it or name another study_dir", fields=["study_dir"]
-        )
+    run = _opened(study, claim, data, place)
     reporter = _Reporter(run, claim, _references(study, claim.slot), limits.trial_seconds)
-    if not _wait_for_lock(run, interrupted):
-        return None
-    with run.locked():
+    with _locked(run, interrupted) as mine:
+        if not mine:
+            return None
+        patiently(claim.check, unless=interrupted)  # while it waited, others may have finished the slot
+        _start_anew_elsewhere(run, claim, place)
+        patiently(lambda: claim.note("from_step", newest_number(run.path / "checkpoints")), unless=interrupted)
         try:
             reporter.judge()
             trained = train(
@@ -108,6 +111,20 @@ def run_slot(
     if trained.status == "interrupted":
         return None
     return _outcome(run, data, trained.status, trained.reason)
+
+
+def _opened(study: Study, claim: Claim, data: Dataset, place: Place) -> Run:
+    """The run of a claimed slot, new or as others left it."""
+    config, path = study.definition.config_of(claim.slot), run_path(place.folder, claim.slot)
+    if not (path / "config.json").exists():
+        with suppress(NameTaken):  # by a worker that was considered dead, but still works on the slot
+            Run.create(path, config, data.record, place.environment)
+    run = Run.open(path)
+    if run.config != config:
+        raise InputError(
+            f"{path} holds a run with other settings: remove it or name another study_dir", fields=["study_dir"]
+        )
+    return run
 
 
 class _Reporter(Listener):
@@ -146,15 +163,28 @@ def _references(study: Study, slot: int) -> list[dict[int, float]]:
     return reference_curves(study.slots())
 
 
-def _wait_for_lock(run: Run, interrupted: Callable[[], bool]) -> bool:
-    """Wait for a worker that was considered dead but still trains the run; False if interrupted."""
-    while not interrupted():
-        try:
-            with run.locked():
-                return True
-        except InputError:
-            time.sleep(IDLE_SECONDS)
-    return False
+def _start_anew_elsewhere(run: Run, claim: Claim, place: Place) -> None:
+    """Forget what was trained in an environment that rounds differently; a slot's bytes must be of one environment."""
+    differences, _ = environments.changes(run.environment(), place.environment)
+    if differences:
+        run.start_anew(place.environment)
+        claim.note("started_anew", "; ".join(differences))
+        warnings.warn(EnvironmentChanged(f"slot {claim.slot} starts anew: {'; '.join(differences)}"), stacklevel=2)
+
+
+@contextmanager
+def _locked(run: Run, interrupted: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    """Lock a run, after waiting for a worker that was considered dead but still trains it; False if interrupted."""
+    with ExitStack() as held:
+        while not interrupted():
+            try:
+                held.enter_context(run.locked())
+            except RunIsBusy:
+                time.sleep(IDLE_SECONDS)
+            else:
+                yield True
+                return
+        yield False
 
 
 def _outcome(
@@ -268,7 +298,8 @@ def _test(run: Run, data: Dataset) -> Tested:
     # The paper reports no accuracy on the training split, and sampling ten frames for each of its frames would take
     # longer than the rest.
     train = Scores(training.log_likelihood(model)) if "accuracy" in data.metrics else training.scores(model)
-    run.write_result({"test": msgspec.to_builtins(test)})
+    with _locked(run):
+        run.write_result({"test": msgspec.to_builtins(test)})
     seconds = typical_epoch_seconds(run)
     return Tested(
         train=_figures(train),

@@ -7,6 +7,7 @@ arguments, because everyone on the machine can see those and a URL may contain a
 
 import io
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -153,6 +154,6 @@ def main() -> int:
         released.set()
 
     threading.Thread(target=wait_for_release, daemon=True).start()
-    with runtime.first_interrupt() as signalled:
+    with runtime.first_interrupt(lambda: os._exit(INTERRUPTED)) as signalled:
         _, ending = join(job, interrupted=lambda: released.is_set() or signalled())
     return INTERRUPTED if ending == "interrupted" else 0

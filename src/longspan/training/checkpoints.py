@@ -1,6 +1,5 @@
 """Atomic, verified checkpoints: arrays, progress and a manifest of checksums in one folder, renamed into place."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from longspan.errors import InputError
-from longspan.files import folder_written_whole, sha256_of, write_atomic
+from longspan.files import folder_written_whole, sha256_of, temporary_name, write_atomic
 
 Progress = TypeVar("Progress", bound=msgspec.Struct)
 
@@ -25,7 +24,9 @@ KEPT = 2
 def write(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: msgspec.Struct) -> None:
     """Write checkpoint `number` and remove the oldest ones."""
     target = folder / f"{number:09d}"
-    if target.exists():  # a resumed run writes it again, with the same content
+    if target.exists():  # written by this run before it was interrupted or resumed, with the same content
+        if _is_intact(target):
+            return
         _remove(target)
     with folder_written_whole(target) as temporary:
         write_atomic(temporary / "arrays.safetensors", save(arrays))
@@ -60,8 +61,13 @@ def read_newest(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progr
     return None
 
 
+def newest_number(folder: Path) -> int:
+    """Number of the newest checkpoint, intact or not; -1 if there is none."""
+    return max((int(path.name) for path in _numbered(folder)), default=-1)
+
+
 def discard_newer(folder: Path, number: int) -> None:
-    """Remove checkpoints after `number`, which are damaged; the resumed run will write them again."""
+    """Remove checkpoints after `number`; a resumed run will write them again."""
     for path in _numbered(folder):
         if int(path.name) > number:
             _remove(path)
@@ -73,9 +79,17 @@ def _verify(folder: Path) -> None:
         raise ValueError(f"the files of {folder} do not have the checksums of its manifest")
 
 
+def _is_intact(folder: Path) -> bool:
+    try:
+        _verify(folder)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def _remove(folder: Path) -> None:
     """Rename first, so that being killed during removal does not leave a partial checkpoint under its name."""
-    doomed = folder.with_name(f".{folder.name}.removed.{os.getpid()}")
+    doomed = temporary_name(folder)
     folder.rename(doomed)
     shutil.rmtree(doomed)
 

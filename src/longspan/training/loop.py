@@ -28,12 +28,13 @@ from longspan.optim.interface import BlockOptimizer, Info
 from longspan.optim.transforms import running_mean
 from longspan.training import checkpoints
 from longspan.training.listeners import Listener
+from longspan.training.memory import OutOfMemory, check_memory, explain_lack_of_memory
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import Purpose, optimizer_of
 from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
 from longspan.training.schedule import Decision, decide
-from longspan.training.setup import clip_threshold, first_carry, first_model
+from longspan.training.setup import clip_threshold, first_carry, first_model, model_shape
 from longspan.training.source import ChunkSource
 from longspan.training.state import Progress, TrainingState
 
@@ -97,9 +98,26 @@ def train(
         interrupted: called after every block and during long updates; returns whether to save and stop.
         checkpoint_seconds: longest time between two checkpoints; one is also written after every epoch.
     """
+    check_memory(run.config, run.data, model_shape(run))
+    try:
+        with explain_lack_of_memory():
+            return _train(run, data, listeners, interrupted, checkpoint_seconds)
+    except OutOfMemory as error:
+        run.set_status("interrupted", str(error))
+        raise
+
+
+def _train(
+    run: Run,
+    data: Dataset,
+    listeners: Sequence[Listener],
+    interrupted: Callable[[], bool],
+    checkpoint_seconds: float,
+) -> Outcome:
     config = run.config
     model = first_model(run, data.base_rates())
     source = ChunkSource(config, data)
+    run.remove_leftovers()
     run.set_status("running")
     if not run.has_checkpoint:
         try:

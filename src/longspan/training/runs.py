@@ -1,7 +1,7 @@
 """The run folder: self-contained, so that other commands need nothing but its path.
 
 config.json        settings, data set and its fingerprint
-environment.json   versions and machine
+environment.json   versions and machine, compared when the run is resumed
 metrics.jsonl      one line per validation; the same bytes however often the run was interrupted
 timing.jsonl       timings, kept separate because they are not reproducible
 model.safetensors  the weights with the best validation score
@@ -27,9 +27,10 @@ from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
-from longspan.files import NameTaken, explain_disk_errors, folder_written_whole, write_atomic
+from longspan.files import NameTaken, explain_disk_errors, folder_written_whole, remove_leftovers, write_atomic
 from longspan.locks import try_file_lock
 from longspan.names import to_plain_name
+from longspan.training import checkpoints, environments
 from longspan.training.seals import SealedFolder
 
 FORMAT = 2
@@ -54,6 +55,10 @@ class RunDescription(msgspec.Struct, frozen=True):
     data: DataRecord
     handed_in: dict[str, str] = {}
     """Parts that were passed as objects instead of named, with a description of each."""
+
+
+class RunIsBusy(InputError):
+    """Another process is training the run."""
 
 
 class UnsealedRun(UserWarning):
@@ -175,12 +180,20 @@ class Run:
         description = RunDescription(FORMAT, __version__, as_dict(self.config), self.data, self.handed_in)
         self.files.write("config.json", _pretty(msgspec.to_builtins(description)))
 
+    def start_anew(self, environment: dict) -> None:
+        """Forget all that was trained, so that the run begins again in this environment."""
+        checkpoints.discard_newer(self.path / "checkpoints", -1)
+        self.truncate_metrics(0)
+        for name in ("model.safetensors", "timing.jsonl", "result.json"):
+            self.files.remove(name)
+        self.files.write("environment.json", _pretty(environment))
+
     def check_data(self, data: Dataset) -> None:
         """Refuse data other than those the run started with."""
         refuse_other_data(data, self.data.fingerprint, self.config.data)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Lock the run, so that no other process trains it at the same time."""
+        """Lock the run for writing, so that no other process trains it at the same time."""
         return _locked(self.path)
 
     @property
@@ -197,6 +210,11 @@ class Run:
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
         return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left half written; the run must be locked."""
+        for folder in (self.path, self.path / "checkpoints"):
+            remove_leftovers(folder)
 
     def _standing(self) -> dict:
         return self._read_json("status.json") or {}
@@ -245,8 +263,17 @@ class Run:
         return self._read_json("result.json")
 
     def environment(self) -> dict:
-        """Versions and machine of the process that created the run."""
+        """Versions and machine of the last process that trained the run."""
         return self._read_json("environment.json") or {}
+
+    def continue_in(self, environment: dict, *, accept: bool = False) -> None:
+        """Refuse an environment in which the run would not end in the same bytes, unless it is accepted and recorded.
+
+        A run that is done is not trained any further and may be opened anywhere.
+        """
+        before = self.environment()
+        if self.status != "done" and environments.check_same(self.path, before, environment, accept=accept):
+            self.files.write("environment.json", _pretty(environments.succeeding(before, environment)))
 
     @property
     def has_good_model(self) -> bool:
@@ -289,7 +316,7 @@ def create_run(
 def _locked(path: Path) -> Iterator[None]:
     with explain_disk_errors(path), try_file_lock(path / ".lock") as mine:
         if not mine:
-            raise InputError(f"{path} is being trained by another process; wait for it or stop it")
+            raise RunIsBusy(f"{path} is being trained by another process; wait for it or stop it")
         yield
 
 

@@ -19,8 +19,8 @@ from longspan.limits import RUN_FILE_BYTES
 
 FILE = "checksums.json"
 GROWING = ("metrics.jsonl", "timing.jsonl")
-READINGS = 3
-"""Attempts to read: a process that trains the run may change a file and its checksum between the reader's two reads."""
+READINGS = 1000
+"""Attempts to read a file of a run that another process is training, each of which a write may have come between."""
 WHOLE = ("config.json", "environment.json", "status.json", "model.safetensors", "result.json")
 
 
@@ -48,11 +48,13 @@ Seals = dict[str, list[Content]]
 class SealedFolder:
     """The files of a folder, each read and written together with its checksum.
 
-    A folder from a version without checksums is read and written without them; `seal` adds them.
+    One process at a time may write, and must hold the run's lock; any number may read meanwhile. A folder from a
+    version without checksums is read and written without them; `seal` adds them.
     """
 
     def __init__(self, path: Path):
         self.path = path
+        self._completed: dict[str, Content] = {}
 
     @property
     def sealed(self) -> bool:
@@ -68,23 +70,26 @@ class SealedFolder:
     def write(self, name: str, content: bytes) -> None:
         """Replace a file so that it matches its checksum even if this is interrupted at any moment."""
         file = self.path / name
-        present = file.read_bytes() if file.exists() else None
-        self._announce(name, present, content)
+        present = Content.of(file.read_bytes()) if file.exists() else ABSENT
+        known = self._read_seals().get(name, [ABSENT]) if self.sealed else []
+        self._announce(name, [present] if present in known else [], content)  # a damaged content is not vouched for
         write_atomic(file, content)
-        self._settle(name, present, content)
+        self._complete(name, present, content)
 
     def append(self, name: str, line: bytes) -> int:
         """Append a line to a growing file, replacing a line torn by a crash; return the file's size."""
         present = self.read(name)
-        before = present or b""
-        self._announce(name, present, before + line)
-        with explain_disk_errors(self.path), (self.path / name).open("r+b" if before else "wb") as file:
-            file.truncate(len(before))
-            file.seek(len(before))
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._settle(name, present, before + line)
+        before, file = present or b"", self.path / name
+        if present is not None and file.stat().st_size > len(before):
+            # First, because a new line that is shorter than the torn one would be taken for damaged until written.
+            _truncate(file, len(before))
+        vouched = ABSENT if present is None else Content.of(before)
+        self._announce(name, [vouched], before + line)
+        with explain_disk_errors(self.path), file.open("ab") as opened:
+            opened.write(line)
+            opened.flush()
+            os.fsync(opened.fileno())
+        self._complete(name, vouched, before + line)
         return len(before) + len(line)
 
     def truncate(self, name: str, size: int) -> None:
@@ -93,24 +98,34 @@ class SealedFolder:
         known = self._read_seals().get(name, []) if self.sealed else [Content.of(before)]
         if not any(size <= seal.size and seal.begins(before) for seal in known):
             raise InputError(f"the first {size} bytes of {self.path / name} are damaged: restore it or start again")
-        self._announce(name, before, before[:size])
+        self._announce(name, [], before[:size])
+        _truncate(self.path / name, size)
+
+    def remove(self, name: str) -> None:
+        """Remove a file and its checksum."""
+        if self.sealed:
+            seals = self._read_seals()
+            self._write_seals({**seals, name: list(dict.fromkeys([*seals.get(name, []), ABSENT]))})
         with explain_disk_errors(self.path):
-            os.truncate(self.path / name, size)
+            (self.path / name).unlink(missing_ok=True)
 
     def read(self, name: str, remedy: str = "") -> bytes | None:
         """The content of a file; None if it does not exist.
 
         A file that does not match its checksum is refused, with the advice `remedy`, by default to restore it.
         """
-        file, content = self.path / name, None
+        file = self.path / name
         for _ in range(READINGS):
+            seals = self._read_seals() if self.sealed else None
             content = read_limited(file, RUN_FILE_BYTES) if file.exists() else None
-            if not self.sealed:
+            if seals is None:
                 return content
-            size = self._known_size(name, content, self._read_seals().get(name, []))
+            size = self._known_size(name, content, seals.get(name, []))
             if size is not None:
                 return content if content is None else content[:size]
-        what = "is missing" if content is None else "does not have its checksum, so it is damaged or was edited"
+            if self._read_seals() == seals:  # otherwise the file was changed while it was read
+                break
+        what = "does not have its checksum, so it is damaged or was edited" if file.exists() else "is missing"
         accept = f"restore it, or accept it as it is by `longspan seal {self.path}`"
         raise InputError(f"{file} {what}: {remedy or accept}")
 
@@ -128,22 +143,33 @@ class SealedFolder:
             return longest.size if longest.begins(content) else None
         return len(content) if Content.of(content) in known else None
 
-    def _announce(self, name: str, present: bytes | None, following: bytes) -> None:
-        """List the next content of a file beside its present one, unless the present one is damaged."""
+    def _announce(self, name: str, vouched: list[Content], following: bytes) -> None:
+        """List the next content of a file beside those that it may have until then."""
+        if self.sealed:
+            self._write_seals({**self._read_seals(), name: list(dict.fromkeys([*vouched, Content.of(following)]))})
+
+    def _complete(self, name: str, before: Content, content: bytes) -> None:
+        """Note that a file is written: after its first write at once, otherwise with the next change of any file."""
         if not self.sealed:
             return
-        seals = self._read_seals()
-        known = seals.get(name, [ABSENT])
-        kept = [seal for seal in known if seal == (ABSENT if present is None else Content.of(present))]
-        self._write_seals({**seals, name: list(dict.fromkeys([*kept, Content.of(following)]))})
-
-    def _settle(self, name: str, before: bytes | None, content: bytes) -> None:
-        """After a file's first write: it may no longer be absent."""
-        if self.sealed and before is None:
-            self._write_seals({**self._read_seals(), name: [Content.of(content)]})
+        self._completed[name] = Content.of(content)
+        if before == ABSENT:
+            self._write_seals(self._read_seals())
 
     def _read_seals(self) -> Seals:
         return read_json(self.path / FILE, Seals, f"recreate it by `longspan seal {self.path}`")
 
     def _write_seals(self, seals: Mapping[str, list[Content]]) -> None:
-        write_atomic(self.path / FILE, msgspec.json.format(msgspec.json.encode(seals), indent=2) + b"\n")
+        # Of a file whose last write is complete, earlier contents are no longer valid.
+        settled = {
+            name: [content] for name, content in self._completed.items() if content == seals.get(name, [ABSENT])[-1]
+        }
+        self._completed = {}
+        content = msgspec.json.encode({**seals, **settled})
+        write_atomic(self.path / FILE, msgspec.json.format(content, indent=2) + b"\n")
+
+
+def _truncate(file: Path, size: int) -> None:
+    with explain_disk_errors(file), file.open("r+b") as opened:
+        opened.truncate(size)
+        os.fsync(opened.fileno())

@@ -10,6 +10,7 @@ from longspan.errors import InputError
 from longspan.models.parameters import from_named, not_arrays
 from longspan.models.parts import CELLS, OUTPUTS
 from longspan.models.sequence import SequenceModel, build
+from longspan.training.memory import check_memory
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, observer
 from longspan.training.runs import Given, Run
@@ -32,17 +33,24 @@ def first_model(run: Run, rates: np.ndarray) -> SequenceModel:
 
 def trained_model(run: Run) -> SequenceModel:
     """The model with the best weights of a run; needs no data."""
-    like = run.part("model")
-    if like is None:
-        like = jax.eval_shape(lambda: initial_model(run.config, run.data, np.full(run.data.size, 0.5)))
     try:
-        return from_named(like, run.read_model())
+        return from_named(model_shape(run), run.read_model())
     except ValueError as error:
         raise InputError(f"the weights in {run.path} are not those of its model: {error}") from error
 
 
+def model_shape(run: Run) -> SequenceModel:
+    """A model with the shapes of a run's weights, without the memory they take: the user's if there is one."""
+    like = run.part("model")
+    return _shape(run.config, run.data) if like is None else like
+
+
+def _shape(config: TrainConfig, data: DataRecord) -> SequenceModel:
+    return jax.eval_shape(lambda: initial_model(config, data, np.full(data.size, 0.5)))
+
+
 def check_parts(config: TrainConfig, data: DataRecord, given: Given) -> None:
-    """Refuse unknown names, and an output that does not suit the data, before a run folder is created."""
+    """Refuse unknown names, an output that does not suit the data, and too large sizes before a run folder exists."""
     if given.optimizer is None:
         _ = OPTIMIZERS[config.optimizer]
     if given.model is not None:
@@ -57,6 +65,7 @@ def check_parts(config: TrainConfig, data: DataRecord, given: Given) -> None:
             f"output {config.output} predicts {predicts}, but {config.data!r} asks for {data.predicted}",
             fields=["output"],
         )
+    check_memory(config, data, _shape(config, data))
 
 
 def first_carry(model: SequenceModel, config: TrainConfig) -> Carry:
