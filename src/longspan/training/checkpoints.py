@@ -24,9 +24,7 @@ KEPT = 2
 def write(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: msgspec.Struct) -> None:
     """Write checkpoint `number` and remove the oldest ones."""
     target = folder / f"{number:09d}"
-    if target.exists():  # written by this run before it was interrupted or resumed, with the same content
-        if _is_intact(target):
-            return
+    if target.exists():  # of the same update, before the epoch that it ends was judged, or before the run was resumed
         _remove(target)
     with folder_written_whole(target) as temporary:
         write_atomic(temporary / "arrays.safetensors", save(arrays))
@@ -77,14 +75,6 @@ def _verify(folder: Path) -> None:
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, str])
     if manifest != {name: sha256_of(folder / name) for name in CHECKED}:
         raise ValueError(f"the files of {folder} do not have the checksums of its manifest")
-
-
-def _is_intact(folder: Path) -> bool:
-    try:
-        _verify(folder)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _remove(folder: Path) -> None:
