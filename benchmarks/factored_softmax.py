@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longspan.models.factored import ClassFactored, class_starts
-from longspan.models.outputs import Output, OutputByRows, Softmax
-from longspan.models.parameters import split_constants
+from longspan.models.outputs import Softmax
+from longspan.models.parts import Output, OutputByRows, split_constants
 
 from .contest import Turn, seconds_per_update
 

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from longspan.config import TrainConfig
+from longspan.models.model import build
 from longspan.models.outputs import bernoulli_loss
-from longspan.models.parameters import split_constants
-from longspan.models.sequence import build
+from longspan.models.parts import split_constants
 from longspan.ops import backend
 from longspan.optim.curvature import linearise, objective, without_structure
 from longspan.training.objective import Objective

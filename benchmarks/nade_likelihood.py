@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longspan.models.outputs import bernoulli_loss
-from longspan.ops import nade
+from longspan.ops import outputs
 
 from .contest import Turn, ratios, seconds_per_update
 from .ours import kernels
@@ -61,8 +61,8 @@ def measure() -> dict:
         arguments = tuple(jnp.asarray(0.3 * rng.normal(size=shape), jnp.float32) for shape in shapes)
         seconds = seconds_per_update(
             {
-                "longspan": contestant(nade.logits, arguments, targets),
-                "longspan in XLA": contestant(nade.logits, arguments, targets, "xla"),
+                "longspan": contestant(outputs.nade_logits, arguments, targets),
+                "longspan in XLA": contestant(outputs.nade_logits, arguments, targets, "xla"),
                 "recursion": contestant(recursion, arguments, targets, "xla"),
             },
             rounds=21,

@@ -10,11 +10,10 @@ import numpy as np
 from longspan.config import TrainConfig
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
-from longspan.models.parameters import split_constants
+from longspan.models.parts import split_constants
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import make_optimizer
-from longspan.training.setup import first_carry, initial_model
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource, first_carry, initial_model
 
 from .contest import Turn
 

@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("longspan.training.timing.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("longspan.runtime.time.monotonic", lambda: self.now)
 
     def listener(self) -> Listener:
         clock = self

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from longspan.errors import InputError
-from longspan.locks import file_lock, try_file_lock
+from longspan.files import file_lock, try_file_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from longspan.locks import file_lock
+from longspan.files import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(1000)

@@ -3,7 +3,7 @@
 import pytest
 
 from longspan.errors import InputError
-from longspan.names import check_plain_name, is_plain_name, to_plain_name
+from longspan.files import check_plain_name, is_plain_name, to_plain_name
 from longspan.search import machine
 
 HOSTILE = [

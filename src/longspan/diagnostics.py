@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from longspan.data.dataset import Chunks, Dataset
 from longspan.models.cells import LeakyCell
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
 from longspan.ops.recurrence import ACTIVATIONS
 
 SPANS = 4

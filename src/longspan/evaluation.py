@@ -15,12 +15,11 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from longspan.data.dataset import Chunks, Dataset
-from longspan.data.names import SPLITS
+from longspan.data.dataset import SPLITS, Chunks, Dataset
 from longspan.data.synthetic import SQUARED_ERROR
 from longspan.errors import InputError
-from longspan.models.outputs import Effort, EstimatedOutput
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Effort, EstimatedOutput
 
 CHUNK_LENGTH = 200
 ACCURACY_SAMPLES = 10

@@ -1,11 +1,15 @@
-"""Atomic writes, and size-limited reads of untrusted files.
+"""Files and folders that appear whole or not at all, bounded reading, plain names, and locks.
 
-Whatever is wrong with a file or a path, the readers raise `InputError` and nothing else.
+Names that come from outside, such as from a storage or a folder, are checked before they become part of a path. Locks
+are those of the operating system (`flock` or its Windows equivalent), through `filelock`: one holder at a time,
+released whenever the holder dies, for whatever reason. The fallback of `filelock` for file systems without them is
+disabled: a lock that is only a file would outlive a killed process.
 """
 
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -16,6 +20,8 @@ from io import BufferedReader
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, BinaryIO, TypeVar
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from longspan.errors import InputError
 from longspan.limits import JSON_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
@@ -173,3 +179,77 @@ def read_json(path: Path, kind: type[T] | GenericAlias, advice: str, most: int =
 def user_path(path: Path | str) -> Path:
     """A user's path with `~` expanded where possible."""
     return Path(os.path.expanduser(path))
+
+
+LONGEST_NAME = 120
+"""In characters, so that a file name built from a name stays within the limits of file systems."""
+_PLAIN = re.compile(rf"\w[\w.+-]{{0,{LONGEST_NAME - 1}}}")
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether a name is safe as one component of a path, naming nothing outside the folder it is joined to.
+
+    Example:
+        >>> is_plain_name("jsb-sgd+c"), is_plain_name("../jsb"), is_plain_name("/etc/passwd"), is_plain_name("..")
+        (True, False, False, False)
+    """
+    return isinstance(name, str) and _PLAIN.fullmatch(name) is not None
+
+
+def check_plain_name(name: str, what: str) -> str:
+    """Return the name, or refuse it if it is not plain."""
+    if not is_plain_name(name):
+        raise InputError(
+            f"the {what} cannot be named {name!r}: expected letters, digits and . _ + - alone, beginning with a letter "
+            f"or digit, at most {LONGEST_NAME} characters"
+        )
+    return name
+
+
+def to_plain_name(text: str) -> str:
+    """Turn any text, such as the stem of a user's file, into a plain name.
+
+    Example:
+        >>> to_plain_name("my songs (1)-sgd+c")
+        'my_songs__1_-sgd+c'
+    """
+    return re.sub(r"^\W|[^\w.+-]", "_", text)[:LONGEST_NAME] or "_"
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file, after waiting for its current holder."""
+    lock = _acquired(path, blocking=True)
+    assert lock is not None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def try_file_lock(path: Path) -> Iterator[bool]:
+    """Like `file_lock`, but yields False instead of waiting if the lock is already held."""
+    lock = _acquired(path, blocking=False)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _acquired(path: Path, *, blocking: bool) -> BaseFileLock | None:
+    lock = FileLock(path, fallback_to_soft=False)
+    with explain_disk_errors(path):
+        try:
+            lock.acquire(blocking=blocking)
+        except Timeout:  # also an OSError, but not a disk error
+            return None
+    return lock
+
+
+def cache_directory() -> Path:
+    """The user's cache folder for longspan."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("longspan", appauthor=False))

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from longspan.errors import InputError
-from longspan.ops import rows
+from longspan.ops import linear
 from longspan.ops.recurrence import Activation, leaky_scan
 
 __all__ = ["LeakyRNN", "leaky_rnn", "project"]
@@ -167,7 +167,7 @@ def project(
             f"project: expected {inputs.dtype}[time, lane{feature}] or [time{feature}], got {inputs.shape}."
         )
     lanes = inputs.ndim > axes
-    drive = rows.project(inputs if lanes else inputs[:, None], weights, bias, jnp.asarray(len(inputs)))
+    drive = linear.project(inputs if lanes else inputs[:, None], weights, bias, jnp.asarray(len(inputs)))
     return drive if lanes else drive[:, 0]
 
 

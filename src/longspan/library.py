@@ -18,19 +18,19 @@ from optax import GradientTransformation
 from longspan import data as data_room
 from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
+from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset
-from longspan.data.names import DEFAULT_SPAN
 from longspan.diagnostics import GradientFlow, gradient_flow, longest_chunk
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
 from longspan.progress import TrainingDisplay
+from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
 from longspan.training.loop import train as run_training
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model
-from longspan.training.timing import time_limit
 
 
 @dataclass(frozen=True)

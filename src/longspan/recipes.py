@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.config import FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
-from longspan.data import TargetKind, target_kind
+from longspan.data.dataset import TargetKind
+from longspan.data.library import target_kind
 from longspan.errors import InputError
 from longspan.files import read_toml
 

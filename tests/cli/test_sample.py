@@ -20,12 +20,12 @@ from longspan.data.music import KEYS
 from longspan.data.rolls import round_to_frames
 from longspan.data.text import Vocabulary
 from longspan.errors import InputError
-from longspan.models.parameters import to_named
-from longspan.models.sequence import build
+from longspan.models.model import build
 from longspan.sampling.notes import RollNote, Score
 from longspan.sampling.prime import read_music_prime, read_text_prime
 from longspan.sampling.render import to_midi
 from longspan.training.runs import Run
+from longspan.training.state import to_named
 
 WORDS = ["\n", "<unk>", "the", "cat", "sat", "on"]
 LETTERS = ["\n", " ", "a", "b", "c"]

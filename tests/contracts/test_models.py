@@ -10,9 +10,8 @@ from longspan.data.dataset import Chunks
 from longspan.diagnostics import gradient_flow, longest_chunk
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.models.cells import Cell
-from longspan.models.parameters import split_constants
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Cell, split_constants
 from longspan.sampling.generate import generate
 from longspan.training.setup import initial_model
 from tests.contracts.parts import MODELS, Parts, load

@@ -14,7 +14,7 @@ from longspan.data import (
     load,
     summarize,
 )
-from longspan.data.baselines import count_distribution, expected_accuracy
+from longspan.data.music import count_distribution, expected_accuracy
 from tests.support.real_data import DATA, needs_benchmarks
 
 RANDOM = np.random.default_rng(1)

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from longspan.data.dataset import Chunks, DataRecord, Dataset, fingerprint_of
+from longspan.data.dataset import SPLITS, Chunks, DataRecord, Dataset, fingerprint_of
 from longspan.data.music import MusicData
-from longspan.data.names import SPLITS
 from longspan.data.sequences import arrange_pairs
 from longspan.data.text import TextData
 from longspan.errors import InputError

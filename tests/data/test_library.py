@@ -10,7 +10,7 @@ import platformdirs
 import pytest
 
 from longspan.data import MusicData, TextData, catalogue, import_path, load
-from longspan.data.names import BUILT_IN
+from longspan.data.benchmarks import BUILT_IN
 from longspan.errors import InputError
 
 TEXT = "".join(f"line {number} of a short story\n" for number in range(40))
@@ -114,7 +114,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_names_cost_nothing_to_import() -> None:
-    assert not modules_after("import longspan.data.names") & {"numpy", "scipy", "jax", "mido", "music21"}
+    assert not modules_after("import longspan.data.benchmarks") & {"numpy", "scipy", "jax", "mido", "music21"}
 
 
 def test_data_imports_nothing_heavy_before_it_is_needed() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from longspan.data.storage import cache_directory, data_directory, imported_directory
+from longspan.data.benchmarks import data_directory, imported_directory
 from longspan.errors import InputError
-from longspan.files import replacing, sha256_of
+from longspan.files import cache_directory, replacing, sha256_of
 
 
 def test_replacing_writes_and_leaves_nothing_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import scipy.stats
 
 from longspan import data, recipes
 from longspan.config import check_output
-from longspan.data.names import TASK_DESCRIPTIONS
+from longspan.data.benchmarks import TASK_DESCRIPTIONS
 from longspan.data.synthetic import TASKS, TaskBatch
 from longspan.data.tasks import TaskData
 from longspan.errors import InputError
@@ -20,8 +20,7 @@ from longspan.evaluation import SplitEvaluator
 from longspan.models.outputs import Gaussian
 from longspan.training.loop import train
 from longspan.training.objective import Objective
-from longspan.training.setup import initial_model
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource, initial_model
 from tests.support import reference
 from tests.support.catalog import tiny_music
 from tests.support.runs import start

@@ -11,7 +11,7 @@ import pytest
 from longspan.cli.inspect import _bar as bar
 from longspan.cli.inspect import _show as show_flow
 from longspan.diagnostics import gradient_flow, longest_chunk
-from longspan.models.sequence import build
+from longspan.models.model import build
 from tests.support.catalog import tiny_config, tiny_music
 
 

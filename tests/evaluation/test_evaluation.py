@@ -7,7 +7,7 @@ import pytest
 
 from longspan.data import music
 from longspan.evaluation import SplitEvaluator, frame_accuracies
-from longspan.models.sequence import build
+from longspan.models.model import build
 from tests.support import reference
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
 
@@ -67,7 +67,7 @@ def test_accuracies_of_frames_equal_the_definition(random):
 
 
 def test_expected_accuracy_of_independent_keys_agrees_with_its_exact_distribution():
-    from longspan.data.baselines import expected_accuracy
+    from longspan.data.music import expected_accuracy
 
     data = tiny_music(songs=30)
     model = build(tiny_config("sgd+cl", output_scale=1.0), 88, data.base_rates(), key=jax.random.key(0))

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from longspan.cli import run
 from longspan.data import catalogue, import_path, load, target_kind
-from longspan.data.download import verified_file
-from longspan.data.names import BENCHMARKS
+from longspan.data.benchmarks import BENCHMARKS, verified_file
 from longspan.errors import InputError, printable
 from longspan.files import read_json, read_limited, read_toml
 from longspan.recipes import read_settings

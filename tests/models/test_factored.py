@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from longspan import recipes
 from longspan.models.factored import ClassFactored, class_starts, factored_output
+from longspan.models.model import build
 from longspan.models.outputs import Softmax
-from longspan.models.parameters import split_constants
-from longspan.models.sequence import build
+from longspan.models.parts import split_constants
 from longspan.ops import factored
 from tests.support import reference_outputs as reference
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from longspan import recipes
 from longspan.config import check_output
 from longspan.errors import InputError
-from longspan.models.nade import Nade
-from longspan.models.outputs import FREE, OFF, ON
-from longspan.models.sequence import build
-from longspan.ops import nade
+from longspan.models.model import build
+from longspan.models.outputs import FREE, OFF, ON, Nade
+from longspan.ops import outputs
 from tests.support import reference_outputs as reference
 
 
@@ -43,7 +42,7 @@ def dense(visible_bias, hidden_bias, weights, readout, targets):
 @jax.jit
 def sparse(visible_bias, hidden_bias, weights, readout, targets, length=None):
     length = jnp.asarray(len(targets) if length is None else length)
-    return nade.logits(visible_bias, hidden_bias, weights, readout, targets, length)
+    return outputs.nade_logits(visible_bias, hidden_bias, weights, readout, targets, length)
 
 
 def frames_of_every_kind(targets):

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from longspan import recipes
+from longspan.data.dataset import SPLITS
 from longspan.data.music import MusicData
-from longspan.data.names import SPLITS
 from longspan.evaluation import SplitEvaluator, corrected_mean
 from longspan.models import boltzmann, rbm
 from longspan.models.boltzmann import Biases
+from longspan.models.model import SequenceModel, build
 from longspan.models.outputs import FREE, OFF, ON, Bernoulli
 from longspan.models.rbm import Rbm
-from longspan.models.sequence import SequenceModel, build
 from longspan.training.pretraining import pretrain
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource
 from tests.support import reference_outputs as reference
 
 HIDDEN = 4

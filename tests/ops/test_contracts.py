@@ -16,12 +16,12 @@ import pytest
 
 from longspan.errors import InputError
 from longspan.models.cells import LeakyCell
-from longspan.models.parameters import Constant
-from longspan.ops import backend, factored, losses, matmul, nade, recurrence, rows, update
-from longspan.ops.contracts import OPERATIONS, saturated
+from longspan.models.parts import Constant
+from longspan.ops import backend, factored, linear, outputs, recurrence, update
+from longspan.ops.backend import OPERATIONS, saturated
 from tests.ops import paths
 
-FAMILIES = [matmul, rows, recurrence, nade, factored, losses, update]
+FAMILIES = [linear, recurrence, outputs, factored, update]
 # All different, so that one axis cannot stand in for another.
 AXES = ["time", "lane", "hidden", "input", "output", "key", "symbol", "step", "row", "number"]
 SIZES = dict(zip(AXES, (5, 3, 7, 4, 6, 8, 9, 10, 11, 2), strict=True))
@@ -126,7 +126,7 @@ def test_every_public_function_that_chooses_a_path_has_a_contract():
             own = function.__module__ == module.__name__ and not name.startswith("_")
             if own and "backend." in inspect.getsource(function):
                 found.add(f"{module.__name__.rpartition('.')[2]}.{name}")
-    assert found >= {"matmul.product", "recurrence.forward", "factored.add_range_gradient"}
+    assert found >= {"linear.product", "recurrence.forward", "factored.add_range_gradient"}
     assert found <= set(OPERATIONS) | leaves_in_lists
 
 
@@ -190,7 +190,7 @@ def test_symbols_of_any_integer_dtype_are_the_same_symbols(either_path, dtype):
     np.testing.assert_array_equal(run_cell(make_cell(), inputs=jnp.asarray(symbols.astype(dtype))), want)
     with jax.enable_x64(True):
         weights = jnp.asarray(np.eye(5), jnp.float32)
-        wide = rows.sum_rows(weights, jnp.asarray(symbols.astype(dtype)), 6)
+        wide = linear.sum_rows(weights, jnp.asarray(symbols.astype(dtype)), 6)
     np.testing.assert_array_equal(wide, np.eye(5)[symbols])
 
 
@@ -201,7 +201,7 @@ def test_whole_numbers_beyond_int32_become_the_nearest_and_so_the_nearest_row(ei
     with jax.enable_x64(True):
         assert saturated(jnp.asarray(huge)).tolist() == want
         assert saturated(jnp.asarray([2**32 - 1, 7], jnp.uint32)).tolist() == [2**31 - 1, 7]
-    got = rows.sum_rows(jnp.eye(5), huge[:, None], 4)
+    got = linear.sum_rows(jnp.eye(5), huge[:, None], 4)
     np.testing.assert_array_equal(got[:, 0], np.eye(5)[[4, 0, 4, 3]])
 
 
@@ -238,7 +238,7 @@ def test_an_update_takes_float_leaves_and_single_numbers(either_path):
 
 @pytest.mark.usefixtures("unchecked")
 def test_gradients_by_rows_must_match_their_matrix(either_path):
-    gradient = rows.RowGradient(jnp.zeros(3, jnp.int32), jnp.ones((3, 7)))
+    gradient = linear.RowGradient(jnp.zeros(3, jnp.int32), jnp.ones((3, 7)))
     with pytest.raises(InputError, match="add_selected: expected parts"):
         gradient.descend((jnp.ones((5, 6)),), jnp.float32(0.1))
     indices = jnp.zeros(4, jnp.int32)
@@ -250,7 +250,7 @@ def test_gradients_by_rows_must_match_their_matrix(either_path):
 
 def test_under_vmap_the_contract_is_of_one_example(either_path):
     x, weights = jnp.ones((4, 5, 3, 2)), jnp.ones((2, 6))
-    over_batch = jax.vmap(matmul.affine, in_axes=(0, None, None, None))
+    over_batch = jax.vmap(linear.affine, in_axes=(0, None, None, None))
     assert over_batch(x, weights, jnp.ones(6), 5).shape == (4, 5, 3, 6)
     with pytest.raises(InputError, match=r"bias to be float32\[output=6\], got float32\[5\]"):
         over_batch(x, weights, jnp.ones(5), 5)
@@ -276,7 +276,7 @@ def test_empty_axes_give_empty_or_zero_results(either_path, zero):
     value, gradient = jax.value_and_grad(total)(arrays[2])
     assert value == 0
     assert not gradient.any()
-    assert losses.bernoulli_loss(arrays[0], arrays[0].astype(jnp.uint8), jnp.ones((time, lane), bool)).shape == (
+    assert outputs.bernoulli_loss(arrays[0], arrays[0].astype(jnp.uint8), jnp.ones((time, lane), bool)).shape == (
         time,
         lane,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from longspan.ops.losses import bernoulli_loss, softmax_loss
+from longspan.ops.outputs import bernoulli_loss, softmax_loss
 
 SHAPES = [(1, 1, 1), (3, 2, 8), (4, 1, 88), (2, 3, 50)]
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.ops import nade
-from longspan.ops.losses import bernoulli_loss
+from longspan.ops import outputs
+from longspan.ops.outputs import bernoulli_loss
 
 # time, lanes, keys, hidden, length, density: sparse, empty, full, tiny, several blocks of frames, ragged ends
 CASES = [
@@ -55,7 +55,7 @@ def test_logits_follow_the_definition(path, case):
     want = definition(parameters, targets, int(length))
     for ignored in parameters[:2]:
         ignored[int(length) :] = np.nan
-    np.testing.assert_allclose(nade.logits(*parameters, targets, length), want, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(outputs.nade_logits(*parameters, targets, length), want, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -66,7 +66,7 @@ def test_derivatives_equal_those_of_the_key_by_key_form(native_path, case):
     keep = (np.arange(targets.shape[0]) < length)[:, None, None]
 
     def ours(*parameters):
-        return nade.logits(*parameters, targets, length)
+        return outputs.nade_logits(*parameters, targets, length)
 
     def oracle(*parameters):
         return jnp.where(keep, key_by_key(parameters, targets), 0)
@@ -89,7 +89,7 @@ def test_twin_is_exact_at_every_density(monkeypatch):
     def value_and_pull(form):
         return jax.jit(lambda x: (lambda value, pull: (value, pull(value)))(*jax.vjp(partial(form, x), *parameters)))
 
-    ours = value_and_pull(lambda x, *parameters: nade.logits(*parameters, x, length))
+    ours = value_and_pull(lambda x, *parameters: outputs.nade_logits(*parameters, x, length))
     oracle = value_and_pull(lambda x, *parameters: key_by_key(parameters, x))
     for most in (0, 1, 17, 30):
         targets[1, 1] = np.random.default_rng(3).permutation(np.arange(30) < most)
@@ -104,7 +104,7 @@ def test_probabilities_of_all_frames_sum_to_one(path):
     parameters, _, _ = make(1, 1, keys, 7, 1, 0)
     frames = ((np.arange(2**keys)[:, None] >> np.arange(keys)) & 1).astype(np.uint8)[:, None]
     shared = [np.broadcast_to(p, (2**keys, 1, p.shape[-1])) for p in parameters[:2]]
-    logits = nade.logits(*shared, *parameters[2:], frames, jnp.int32(2**keys))
+    logits = outputs.nade_logits(*shared, *parameters[2:], frames, jnp.int32(2**keys))
     negative = bernoulli_loss(logits, frames, jnp.ones((2**keys, 1)))
     np.testing.assert_allclose(np.exp(-np.asarray(negative, np.float64)).sum(), 1, rtol=1e-5)
 
@@ -112,7 +112,7 @@ def test_probabilities_of_all_frames_sum_to_one(path):
 def test_a_nan_bias_stays_in_its_frame(path):
     parameters, targets, length = make(3, 2, 20, 10, 3, 0.2)
     parameters[1][1, 0, 4] = np.nan
-    bad = np.isnan(nade.logits(*parameters, targets, length))
+    bad = np.isnan(outputs.nade_logits(*parameters, targets, length))
     assert bad[1, 0].all()
     assert bad.sum() == 20
 
@@ -122,7 +122,7 @@ def test_vmap_of_the_gradient(native_path):
     several = np.stack([parameters[2], 2 * parameters[2]])
 
     def loss(weights):
-        return jnp.sum(nade.logits(parameters[0], parameters[1], weights, parameters[3], targets, length) ** 2)
+        return jnp.sum(outputs.nade_logits(parameters[0], parameters[1], weights, parameters[3], targets, length) ** 2)
 
     got = jax.vmap(jax.grad(loss))(several)
     for one, weights in zip(got, several, strict=True):

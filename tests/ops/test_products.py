@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.ops import matmul, rows
+from longspan.ops import linear
 from tests.ops.paths import select
 
 # time, lanes, inputs, outputs, length: single numbers, whole and broken vectors and tiles, nothing
@@ -35,13 +35,13 @@ def test_products_equal_numpy(path, shape):
     (x, weights, bias, y), length = make(*shape)
     X, W, Y = used(x, length), double(weights), used(y, length)
     for got, want in [
-        (matmul.affine(x, weights, bias, length), X @ W + double(bias)),
-        (matmul.product(weights, length, x), X @ W),
-        (matmul.product_transposed(weights, length, y), Y @ W.T),
+        (linear.affine(x, weights, bias, length), X @ W + double(bias)),
+        (linear.product(weights, length, x), X @ W),
+        (linear.product_transposed(weights, length, y), Y @ W.T),
     ]:
         assert not np.any(got[int(length) :])
         np.testing.assert_allclose(used(got, length), want, rtol=1e-5, atol=2e-5)
-    np.testing.assert_allclose(matmul.outer(x, length, y), X.T @ Y, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(linear.outer(x, length, y), X.T @ Y, rtol=1e-5, atol=2e-5)
 
 
 def derivatives(function, arguments, directions, cotangent):
@@ -63,7 +63,7 @@ def test_derivatives_of_affine_equal_those_of_a_dense_product(path, shape):
         return jnp.where(keep, x @ weights + bias, 0)
 
     def ours(x, weights, bias):
-        return matmul.affine(x, weights, bias, length)
+        return linear.affine(x, weights, bias, length)
 
     got = jax.jit(lambda: derivatives(ours, arguments, directions, cotangent))()
     want = jax.jit(lambda: derivatives(dense, arguments, directions, cotangent))()
@@ -78,7 +78,7 @@ def test_derivatives_by_some_arguments_only(path):
 
         def loss(value, position=position, arguments=arguments):
             given = [*arguments[:position], value, *arguments[position + 1 :]]
-            return jnp.vdot(matmul.affine(*given, length), y)
+            return jnp.vdot(linear.affine(*given, length), y)
 
         X, W, Y = used(x, length), double(weights), used(y, length)
         want = [(Y @ W.T).reshape(x.shape), X.T @ Y, Y.sum(0)][position]
@@ -91,7 +91,7 @@ def test_vmap_inside_and_outside_of_grad(native_path, monkeypatch):
     several = jnp.stack([weights, 2 * weights, weights - 1])
 
     def per_weights(weights):
-        return jnp.vdot(matmul.affine(x, weights, bias, length), y**2)
+        return jnp.vdot(linear.affine(x, weights, bias, length), y**2)
 
     def summed(several):
         return jnp.sum(jax.vmap(per_weights)(several) ** 2)
@@ -108,7 +108,7 @@ def test_second_derivatives_equal_those_of_a_dense_product(path):
     x, y = jnp.nan_to_num(x), jnp.nan_to_num(y)
 
     def ours(weights, x):
-        return jnp.vdot(matmul.affine(x, weights, bias, length) ** 3, y)
+        return jnp.vdot(linear.affine(x, weights, bias, length) ** 3, y)
 
     def dense(weights, x):
         return jnp.vdot((x @ weights + bias)[:length] ** 3, y[:length])
@@ -129,13 +129,13 @@ def test_sums_of_selected_rows(path, shape, density):
     (_, weights, bias, y), length = make(*shape)
     inputs = roll(shape[:3], density) * 3  # any count is a count
     X, Y = used(inputs, length), used(y, length)
-    got = rows.sum_rows(weights, inputs, length, bias)
+    got = linear.sum_rows(weights, inputs, length, bias)
     np.testing.assert_allclose(used(got, length), X @ double(weights) + double(bias), rtol=1e-5, atol=1e-5)
     assert not np.any(got[int(length) :])
-    plain = rows.sum_rows(weights, inputs, length)
+    plain = linear.sum_rows(weights, inputs, length)
     np.testing.assert_allclose(used(plain, length), X @ double(weights), rtol=1e-5, atol=1e-5)
 
-    by_weights, by_bias = jax.vjp(lambda w, b: rows.sum_rows(w, inputs, length, b), weights, bias)[1](y)
+    by_weights, by_bias = jax.vjp(lambda w, b: linear.sum_rows(w, inputs, length, b), weights, bias)[1](y)
     np.testing.assert_allclose(by_weights, X.T @ Y, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(by_bias, Y.sum(0), rtol=1e-5, atol=1e-5)
 
@@ -145,15 +145,15 @@ def test_rows_chosen_by_index(path):
     indices = np.random.default_rng(0).integers(0, 7, size=(6, 2)).astype(np.int32)
     indices[0, 0], indices[1, 1] = -3, 99  # out of range: the nearest row, as in XLA
     onehot = np.eye(7)[np.clip(indices, 0, 6)][:5].reshape(-1, 7)
-    got = rows.sum_rows(weights, indices, length, bias)
+    got = linear.sum_rows(weights, indices, length, bias)
     np.testing.assert_allclose(used(got, length), onehot @ double(weights) + double(bias), rtol=1e-6)
-    tangent = jax.jvp(lambda w: rows.sum_rows(w, indices, length, bias), (weights,), (2 * weights,))[1]
+    tangent = jax.jvp(lambda w: linear.sum_rows(w, indices, length, bias), (weights,), (2 * weights,))[1]
     np.testing.assert_allclose(used(tangent, length), 2 * onehot @ double(weights), rtol=1e-6)
-    (by_weights,) = jax.vjp(lambda w: rows.sum_rows(w, indices, length, bias), weights)[1](y)
+    (by_weights,) = jax.vjp(lambda w: linear.sum_rows(w, indices, length, bias), weights)[1](y)
     np.testing.assert_allclose(by_weights, onehot.T @ used(y, length), rtol=1e-5, atol=1e-6)
 
 
 def test_other_dtypes_take_the_twin(native_path):
     (x, weights, bias, _), length = make(3, 2, 5, 7, 3)
     half = [array.astype(jnp.bfloat16) for array in (x, weights, bias)]
-    assert matmul.affine(*half, length).dtype == jnp.bfloat16
+    assert linear.affine(*half, length).dtype == jnp.bfloat16

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.ops import factored, rows, update
+from longspan.ops import factored, linear, update
 from tests.ops.paths import each_with
 
 # steps, rows, hidden, ranges: one of each, single rows, broken vectors, many steps of one range
@@ -108,7 +108,7 @@ def test_rows_in_use_descend_like_the_whole_matrix(path):
 
     @jax.jit
     def by_rows(table, leaf):
-        gradient = rows.RowGradient(jnp.asarray(indices), jnp.asarray(parts))
+        gradient = linear.RowGradient(jnp.asarray(indices), jnp.asarray(parts))
         [leaf], norm, clipped = update.clip_descend(
             [leaf],
             [leaf_gradient],

@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from longspan.models.cells import LeakyCell, draw_leaks, draw_recurrent
-from longspan.models.parameters import Constant
+from longspan.models.parts import Constant
 from longspan.ops.recurrence import leaky_scan, penalized_scan
 from tests.support import reference
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.ops import factored, losses, nade
+from longspan.ops import factored, outputs
+from longspan.ops.linear import sum_rows
 from longspan.ops.recurrence import leaky_scan, leaky_trace, penalized_scan
-from longspan.ops.rows import sum_rows
 
 RNG = np.random.default_rng(0)
 TIME, LANES, UNITS = 4, 2, 3
@@ -74,7 +74,7 @@ def test_of_nade(either_path):
         return jnp.sum(jnp.cos(visible_bias + jnp.einsum("tbkh,hk->tbk", units, readout)))
 
     def ours(*parameters):
-        return jnp.sum(jnp.cos(nade.logits(*parameters, targets, TIME)))
+        return jnp.sum(jnp.cos(outputs.nade_logits(*parameters, targets, TIME)))
 
     got, want = (jax.hessian(function, (1, 2, 3))(*parameters) for function in (ours, plain))
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
@@ -105,7 +105,7 @@ def test_of_rows_and_losses(either_path):
     targets = jnp.array([[0], [3], [2]])
 
     def ours(weights):
-        return jnp.sum(losses.softmax_loss(sum_rows(weights, symbols, 3), targets, jnp.ones((3, 1))) ** 2)
+        return jnp.sum(outputs.softmax_loss(sum_rows(weights, symbols, 3), targets, jnp.ones((3, 1))) ** 2)
 
     def plain(weights):
         chosen = jax.nn.log_softmax(weights[symbols[:, 0]])[jnp.arange(3), targets[:, 0]]

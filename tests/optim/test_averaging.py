@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from longspan.evaluation import SplitEvaluator
-from longspan.models.parameters import split_constants
-from longspan.optim.first_order import FirstOrder
+from longspan.models.parts import split_constants
+from longspan.optim.blocks import FirstOrder
 from longspan.optim.transforms import running_mean
 from longspan.training.loop import train
 from longspan.training.runs import Run

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from longspan.optim.first_order import ClippedNesterov, FirstOrder
+from longspan.optim.blocks import ClippedNesterov, FirstOrder
 from longspan.optim.transforms import clip_by_norm, inverse_decay, nesterov, ramp
 from tests.support import reference
 

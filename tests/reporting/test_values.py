@@ -7,7 +7,6 @@ import pytest
 
 from longspan import cli
 from longspan.errors import InputError
-from longspan.models.parameters import to_named
 from longspan.report import read_report, render_report
 from longspan.reporting.charts import (
     Chart,
@@ -22,6 +21,7 @@ from longspan.reporting.study_report import spans_decades
 from longspan.reproduction.html_page import results_charts, trials_charts
 from longspan.training.runs import Run
 from longspan.training.setup import initial_model
+from longspan.training.state import to_named
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
 from tests.support.report_folders import results_folder, run_folder, study_folder
 

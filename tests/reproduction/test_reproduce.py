@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from longspan import cli, recipes
-from longspan.cli.durations import seconds_of
+from longspan.cli.options import seconds_of
 from longspan.cli.reproduce import choose_cells
 from longspan.errors import InputError
 from longspan.reproduction.agenda import Known, Plan, Task, next_task

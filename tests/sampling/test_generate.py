@@ -10,9 +10,9 @@ import pytest
 from jaxtyping import Array
 
 from longspan.config import OUTPUTS_FOR, TrainConfig
-from longspan.models.cells import Cell
-from longspan.models.outputs import FREE, OFF, ON, Candidates, Output
-from longspan.models.sequence import SequenceModel, build
+from longspan.models.model import SequenceModel, build
+from longspan.models.outputs import FREE, OFF, ON
+from longspan.models.parts import Candidates, Cell, Output
 from longspan.sampling import generate as generation
 from longspan.sampling.generate import FromModel, Proposal, generate, state_after
 from tests.support import reference

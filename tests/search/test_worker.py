@@ -20,9 +20,9 @@ from longspan.data.library import load
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.models import boltzmann
-from longspan.models.outputs import Output
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Output
 from longspan.models.rbm import Rbm
-from longspan.models.sequence import SequenceModel
 from longspan.search import machine, pool, storage
 from longspan.search import study as studies
 from longspan.search import trial as trials

@@ -11,8 +11,7 @@ from longspan import runtime
 from longspan.cli import run as command
 from longspan.errors import InputError
 from longspan.library import resume, train
-from longspan.training import environments
-from longspan.training.environments import EnvironmentChanged
+from longspan.runtime import EnvironmentChanged, environment_changes
 from longspan.training.runs import Run
 from tests.support.catalog import tiny_music
 
@@ -78,7 +77,7 @@ def test_an_accepted_change_is_recorded_and_not_asked_for_again(stopped):
 
 
 def test_a_finished_run_and_one_without_a_record_open_anywhere(stopped):
-    assert environments.changes({}, runtime.describe(1)) == ([], [])
+    assert environment_changes({}, runtime.describe(1)) == ([], [])
     stopped.set_status("done")
     record(stopped, versions={"jaxlib": "0.0.1"})
     stopped.continue_in(runtime.describe(1))

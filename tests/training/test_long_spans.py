@@ -10,10 +10,10 @@ import pytest
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.errors import InputError
-from longspan.models.cells import NEUTRAL_SCALE, Cell, LeakyCell, draw_leaks
+from longspan.models.cells import NEUTRAL_SCALE, LeakyCell, draw_leaks
+from longspan.models.model import SequenceModel, build
 from longspan.models.outputs import Bernoulli
-from longspan.models.parameters import split_constants
-from longspan.models.sequence import SequenceModel, build
+from longspan.models.parts import Cell, split_constants
 from longspan.training.objective import Carry, Context, Objective
 from tests.support import reference
 

@@ -14,13 +14,12 @@ import pytest
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.files import sync_folder
-from longspan.models.parameters import split_constants
+from longspan.models.parts import split_constants
 from longspan.training.listeners import Listener
 from longspan.training.loop import train
 from longspan.training.objective import Context, Objective
 from longspan.training.runs import Run, create_run
-from longspan.training.setup import average_norm, first_carry, initial_model, trained_model
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource, average_norm, first_carry, initial_model, trained_model
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
 from tests.support.runs import essence, start
 

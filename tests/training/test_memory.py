@@ -7,8 +7,8 @@ import pytest
 from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.library import resume, train
-from longspan.training import loop, memory, setup
-from longspan.training.memory import OutOfMemory
+from longspan.training import loop, setup
+from longspan.training.setup import OutOfMemory
 from tests.support.catalog import tiny_music
 
 SMALL = {"hidden_size": 8, "chunk_length": 10, "block": 2, "max_epochs": 1}
@@ -28,13 +28,13 @@ def test_the_estimate_is_less_than_what_training_holds():
     config, data = TrainConfig(hidden_size=700, momentum=0.9, chunk_length=1), tiny_music()
     model = setup.initial_model(config, data.record, np.full(88, 0.5))
     weights = sum(leaf.nbytes for leaf in jax.tree.leaves(model) if isinstance(leaf, jax.Array))
-    least = memory.least_bytes(config, data.record, model)
+    least = setup.least_bytes(config, data.record, model)
     assert 5.9 * weights < least < 6.1 * weights  # weights, the best and the velocity, all of them twice in a save
 
 
 def test_a_machine_that_does_not_tell_its_memory_refuses_nothing(monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda: None)
-    memory.check_memory(TrainConfig(hidden_size=65536), tiny_music().record, None)
+    monkeypatch.setattr(setup, "free_bytes", lambda: None)
+    setup.check_memory(TrainConfig(hidden_size=65536), tiny_music().record, None)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_memory_that_runs_out_in_training_leaves_a_run_that_goes_on(tmp_path, fa
 
 
 def test_what_xla_says_of_a_real_lack_of_memory_is_understood():
-    with pytest.raises(OutOfMemory), memory.explain_lack_of_memory():
+    with pytest.raises(OutOfMemory), setup.explain_lack_of_memory():
         jax.block_until_ready(jax.numpy.zeros((2**60,), np.float32))
 
 
 def test_other_errors_of_xla_are_not_taken_for_it():
-    with pytest.raises(jax.errors.JaxRuntimeError), memory.explain_lack_of_memory():
+    with pytest.raises(jax.errors.JaxRuntimeError), setup.explain_lack_of_memory():
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from longspan.data.text import TextData
-from longspan.models.parameters import split_constants, to_named
-from longspan.models.sequence import build
+from longspan.models.model import build
+from longspan.models.parts import split_constants
 from longspan.ops import backend
-from longspan.optim.first_order import ClippedNesterov, FirstOrder
+from longspan.optim.blocks import ClippedNesterov, FirstOrder
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import make_optimizer
-from longspan.training.setup import first_carry
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource, first_carry
+from longspan.training.state import to_named
 from tests.support.catalog import tiny_config
 
 WORDS, STEPS = 60, 8

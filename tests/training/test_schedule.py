@@ -2,7 +2,7 @@
 
 import pytest
 
-from longspan.training.schedule import Schedule, decide
+from longspan.training.state import Schedule, decide
 from tests.support.catalog import tiny_config
 
 

@@ -15,9 +15,9 @@ from safetensors.numpy import load
 from longspan.cli import run as command
 from longspan.errors import InputError
 from longspan.library import open_run, resume
-from longspan.training import checkpoints, seals
+from longspan.training import seals
 from longspan.training.runs import Run, UnsealedRun
-from longspan.training.seals import SealedFolder
+from longspan.training.seals import SealedFolder, newest_checkpoint
 from longspan.training.state import Progress
 
 FOLDERS = Path(__file__).parent / "folders"
@@ -213,7 +213,7 @@ def test_a_damaged_file_is_not_vouched_for_when_it_is_replaced(run_path):
 @pytest.mark.parametrize("manifest", ["{}", "missing one", "one too many"])
 def test_a_manifest_must_name_exactly_the_files_of_a_checkpoint(run_path, manifest):
     (newest,) = (run_path / "checkpoints").iterdir()
-    assert checkpoints.read_newest(newest.parent, Progress) is not None
+    assert newest_checkpoint(newest.parent, Progress) is not None
     names = msgspec.json.decode((newest / "manifest.json").read_bytes(), type=dict[str, str])
     changed = {
         "{}": {},
@@ -223,7 +223,7 @@ def test_a_manifest_must_name_exactly_the_files_of_a_checkpoint(run_path, manife
     (newest / "manifest.json").write_bytes(msgspec.json.encode(changed))
     flip(newest / "arrays.safetensors", -1)
     with pytest.raises(InputError, match="damaged"):
-        checkpoints.read_newest(newest.parent, Progress)
+        newest_checkpoint(newest.parent, Progress)
 
 
 def test_a_refused_resume_leaves_the_config_of_the_run_being_trained(run_path):

@@ -10,17 +10,14 @@ import pytest
 
 from longspan import recipes
 from longspan.errors import InputError
-from longspan.models.cells import Cell
-from longspan.models.outputs import Output
-from longspan.models.parameters import split_constants
-from longspan.models.sequence import SequenceModel
-from longspan.training import checkpoints
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Cell, Output, split_constants
 from longspan.training.loop import train
 from longspan.training.objective import Context, Objective
 from longspan.training.runs import Given, Run
+from longspan.training.seals import newest_checkpoint
 from longspan.training.second_order import SecondOrder, draw
-from longspan.training.setup import first_carry, initial_model
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource, first_carry, initial_model
 from longspan.training.state import Progress
 from tests.support import reference
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
@@ -230,7 +227,7 @@ def test_the_figures_of_every_epoch_are_recorded_and_the_objective_never_rises(u
 
 
 def test_warm_start_and_damping_are_saved(uninterrupted):
-    newest = checkpoints.read_newest(uninterrupted.path / "checkpoints", Progress)
+    newest = newest_checkpoint(uninterrupted.path / "checkpoints", Progress)
     assert newest is not None
     assert np.abs(newest.arrays["optimizer.direction.cell.recurrent"]).max() > 0
     assert newest.arrays["optimizer.step"] == 9
@@ -261,7 +258,7 @@ def test_stopping_inside_and_between_updates_ends_in_the_same_bytes(music, unint
 def test_stopping_inside_an_update_saves_the_state_before_it(music, tmp_path):
     run = start(tmp_path / "run", music, small_config())
     assert train(run, music, interrupted=lambda: True).status == "interrupted"
-    newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
+    newest = newest_checkpoint(run.path / "checkpoints", Progress)
     assert newest is not None
     assert newest.progress.step == newest.progress.position == 0
     first = initial_model(run.config, run.data, music.base_rates())

@@ -11,10 +11,9 @@ from jax.flatten_util import ravel_pytree
 from longspan.data.dataset import Chunks
 from longspan.models.cells import LeakyCell
 from longspan.models.factored import ClassFactored
-from longspan.models.nade import Nade
-from longspan.models.outputs import Bernoulli, Softmax
-from longspan.models.parameters import Constant, split_constants
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.outputs import Bernoulli, Nade, Softmax
+from longspan.models.parts import Constant, split_constants
 from longspan.optim.curvature import gauss_newton_product
 from longspan.training.objective import Objective
 from longspan.training.second_order import Block, loss, network

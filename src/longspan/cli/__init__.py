@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from longspan import __version__
 from longspan.errors import InputError, printable
 from longspan.registry import load_plugin
@@ -37,6 +39,9 @@ COMMANDS = {
     "data": "list, get, describe or import data sets",
     "doctor": "show versions, devices, kernels, data found and write access",
 }
+
+HOMES = {"resume": "train", "evaluate": "train", "seal": "train"}
+"""Commands that are functions of another command's module; every other one is `run` of a module of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -80,7 +85,8 @@ def _dispatch(arguments: list[str]) -> int:
     rest, plugins = split_plugins(rest)
     for plugin in plugins:
         load_plugin(plugin)
-    return importlib.import_module(f"longspan.cli.{name.replace('-', '_')}").run(rest)
+    module = importlib.import_module(f"longspan.cli.{HOMES.get(name, name).replace('-', '_')}")
+    return getattr(module, name if name in HOMES else "run")(rest)
 
 
 def _discard_output() -> None:
@@ -143,3 +149,17 @@ def overview() -> str:
             "",
         ]
     )
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON and nothing else."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def leave_at_once() -> None:
+    """End the process as a kill would, which loses nothing that a kill would not; for the second Ctrl-C."""
+    for stream in (1, 2):
+        if os.isatty(stream):
+            os.write(stream, b"\x1b[?25h")  # a progress line hides the cursor
+    os.write(2, b"longspan: stopped\n")
+    os._exit(INTERRUPTED)

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from longspan import cli, runtime
 from longspan.arms.protocol import Shard
+from longspan.cli import print_json
 from longspan.cli.options import parse
-from longspan.cli.output import print_json
 from longspan.files import write_atomic
 from longspan.runtime import first_interrupt
 

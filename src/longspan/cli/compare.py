@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from longspan import cli
+from longspan.cli import print_json
 from longspan.cli.options import parse
-from longspan.cli.output import print_json
 from longspan.metrics import LOG_LIKELIHOOD, METRICS, Metric, duration
 from longspan.reporting.run_report import RunValue, compare_runs
 

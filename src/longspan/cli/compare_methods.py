@@ -14,8 +14,7 @@ import tyro
 from longspan import cli, runtime
 from longspan.arms.protocol import COUNTED_SEED, Definition, Shard, check_data
 from longspan.arms.records import RESULTS, SlotResult, merge, read_all
-from longspan.cli.loading import load_data
-from longspan.cli.options import parse
+from longspan.cli.options import load_data, parse
 from longspan.errors import InputError
 from longspan.runtime import first_interrupt
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longspan.cli.options import parse, pick
-from longspan.cli.output import print_json, progress_bar
-from longspan.data.names import DEFAULT_SPAN
+from longspan.cli import print_json
+from longspan.cli.options import parse, pick, progress_bar
+from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.errors import printable
 from longspan.metrics import METRICS, number
 

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from longspan import runtime
+from longspan.cli import print_json
 from longspan.cli.options import parse
-from longspan.cli.output import print_json
-from longspan.data.storage import cache_directory, data_directory
+from longspan.data.benchmarks import data_directory
+from longspan.files import cache_directory
 
 
 @dataclass(frozen=True)

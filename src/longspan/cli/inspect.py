@@ -9,9 +9,8 @@ import tyro
 from rich.console import Console
 
 from longspan import runtime
-from longspan.cli.loading import load_data_of
-from longspan.cli.options import parse
-from longspan.cli.output import print_json
+from longspan.cli import print_json
+from longspan.cli.options import load_data_of, parse
 from longspan.errors import InputError
 from longspan.training.runs import Run
 

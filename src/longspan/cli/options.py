@@ -1,22 +1,34 @@
-"""Options shared by several commands, and how a recipe, a TOML file and flags become one config."""
+"""What several commands share: options, how a recipe, a TOML file and flags become one config, and loading of data.
+
+Data are loaded before JAX is imported, so that errors appear at once.
+"""
 
 import dataclasses
 import difflib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from longspan import recipes
-from longspan.cli.durations import seconds_of
+import longspan.recipes as recipes
 from longspan.config import TrainConfig
-from longspan.data import target_kind
+from longspan.data.benchmarks import DEFAULT_SPAN
+from longspan.data.dataset import Dataset
+from longspan.data.library import load, target_kind
 from longspan.errors import InputError
-from longspan.training.timing import check_checkpoint_seconds, time_limit
+from longspan.runtime import check_checkpoint_seconds, time_limit
+from longspan.search.worker import Limits
+from longspan.training.runs import Run
 
 DEFAULT_DATA = "bach"
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -158,3 +170,51 @@ def pick(name: str, choices: list[str], what: str) -> str:
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise InputError(f"unknown {what} {name!r}: expected one of {', '.join(choices)}{hint}")
+
+
+def seconds_of(duration: str, flag: str) -> float:
+    """A duration such as `90m`, `2h` or `1.5h`, in seconds; `flag` names its option in error messages.
+
+    Example:
+        >>> seconds_of("1.5h", "--budget")
+        5400.0
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", duration.strip().lower())
+    if match is None:
+        raise InputError(f"{flag} must be a number and one of s, m, h, d, such as 90m or 2h: got {duration!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def limits_from(checkpoint_seconds: float, trial_limit: str | None) -> Limits:
+    """The limits that command-line options describe."""
+    seconds = None if trial_limit is None else seconds_of(trial_limit, "--trial-limit")
+    return Limits(checkpoint_seconds, seconds)
+
+
+def load_data(name: str, data_dir: Path | None, *, quiet: bool, span: int = DEFAULT_SPAN) -> Dataset:
+    """Load a data set by name or path; `span` is the approximate sequence length of a synthetic task."""
+    with progress_bar(quiet=quiet) as progress:
+        return load(name, data_dir, span=span, progress=progress)
+
+
+def load_data_of(run: Run, data_dir: Path | None, *, quiet: bool) -> Dataset:
+    """Load the data set that a run was trained on; refused if it has changed since."""
+    content = load_data(run.config.data, data_dir, quiet=quiet, span=run.config.span)
+    run.check_data(content)
+    return content
+
+
+@contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function `(what, done, total)` that shows progress on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        tasks = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield tell

@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from longspan import cli, runtime
+from longspan.cli import print_json
 from longspan.cli.options import parse
-from longspan.cli.output import print_json
 from longspan.errors import InputError
 from longspan.files import write_atomic
 from longspan.report import find, render_report, report_of, run_to_sample

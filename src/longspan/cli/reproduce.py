@@ -13,14 +13,11 @@ import tyro
 from rich.console import Console
 
 from longspan import cli
-from longspan.cli.durations import limits_from, seconds_of
-from longspan.cli.loading import load_data
-from longspan.cli.options import parse, pick
-from longspan.cli.output import print_json
+from longspan.cli import print_json
+from longspan.cli.options import limits_from, load_data, parse, pick, seconds_of
 from longspan.cli.study_display import StudyDisplay
-from longspan.data.storage import cache_directory
 from longspan.errors import InputError
-from longspan.files import write_atomic
+from longspan.files import cache_directory, write_atomic
 from longspan.reproduction.agenda import Plan, Task
 from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
 from longspan.reproduction.markdown_page import render_page

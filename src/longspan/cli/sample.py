@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from longspan import cli, runtime
+from longspan.cli import print_json
 from longspan.cli.options import parse
-from longspan.cli.output import print_json
 from longspan.cli.sample_media import Medium, medium_of, numbered
 from longspan.cli.sample_options import SampleOptions, check
 from longspan.errors import InputError

@@ -9,15 +9,13 @@ import msgspec
 import tyro
 
 from longspan import cli
-from longspan.cli.durations import limits_from
-from longspan.cli.loading import load_data
-from longspan.cli.options import configure, fixed_settings, parse, split_recipe
-from longspan.cli.output import print_json
+from longspan.cli import print_json
+from longspan.cli.options import configure, fixed_settings, limits_from, load_data, parse, split_recipe
 from longspan.cli.study_display import StudyDisplay, show_result
 from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
-from longspan.names import to_plain_name
+from longspan.files import to_plain_name
 from longspan.reproduction.spaces import paper_space
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search import storage

@@ -1,17 +1,29 @@
-"""`longspan train`: train a recipe on a data set and score the result."""
+"""Commands on one run: `train`, `resume` and `evaluate` it, and `seal` its files.
 
-from typing import Any
+JAX is imported when it is needed: after the options are parsed, the data are loaded and the threads are pinned.
+"""
 
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from longspan import cli, runtime
-from longspan.cli.loading import load_data
-from longspan.cli.options import origins_of, parse_train
-from longspan.cli.output import print_json
-from longspan.metrics import setting
-from longspan.training.runs import Given, create_run
+from longspan import cli
+from longspan.cli import leave_at_once, print_json
+from longspan.cli.options import Watching, load_data, load_data_of, origins_of, parse, parse_train
+from longspan.data.dataset import Dataset
+from longspan.metrics import METRICS, setting
+from longspan.reproduction.tables import figures_on_test
+from longspan.runtime import first_interrupt, prepare
+from longspan.training.runs import Given, Run, create_run
 
 
 def run(arguments: list[str]) -> int:
@@ -21,14 +33,13 @@ def run(arguments: list[str]) -> int:
         show_origins(origins_of(arguments, config), as_json=options.watching.json)
         return cli.DONE
     content = load_data(config.data, options.data_dir, quiet=options.watching.json, span=config.span)
-    environment = runtime.prepare(config.threads)
-    from longspan.cli import session
+    environment = prepare(config.threads)
     from longspan.training.setup import check_parts
 
     check_parts(config, content.record, Given())
     created = create_run(options.run_dir, config, content.record, environment)
 
-    return session.run_to_end(created, content, options.watching)
+    return run_to_end(created, content, options.watching)
 
 
 def show_origins(rows: list[tuple[str, Any, str]], *, as_json: bool) -> None:
@@ -42,3 +53,181 @@ def show_origins(rows: list[tuple[str, Any, str]], *, as_json: bool) -> None:
     for name, value, origin in rows:
         table.add_row(name, escape(setting(value)), escape(origin), style="dim" if origin == "default" else "")
     Console(highlight=False).print(table)
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Continue a run exactly where it stopped."""
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    max_epochs: int | None = None
+    """New maximum number of epochs; a larger one continues a run that reached its last epoch."""
+    accept_environment: bool = False
+    """Continue even if versions, kernels or threads differ from those of the run so far, so that bits may differ."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    watching: Watching = field(default_factory=Watching)
+
+
+def resume(arguments: list[str]) -> int:
+    options = parse(ResumeOptions, arguments, "longspan resume")
+    resumed = Run.open(options.path)
+    if options.max_epochs is not None:
+        resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
+    content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
+    environment = prepare(resumed.config.threads)
+
+    def before_training() -> None:
+        resumed.continue_in(environment, accept=options.accept_environment)
+        if options.max_epochs is not None:
+            resumed.write_config()
+
+    return run_to_end(resumed, content, options.watching, before_training)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Score the best weights of a run on a split, as the paper does."""
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    split: Literal["train", "valid", "test"] = "test"
+    """Split of the data set."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the scores, as JSON."""
+
+
+def evaluate(arguments: list[str]) -> int:
+    options = parse(EvaluateOptions, arguments, "longspan evaluate")
+    evaluated = Run.open(options.path)
+    content = load_data_of(evaluated, options.data_dir, quiet=options.json)
+    prepare(evaluated.config.threads)
+
+    return score(evaluated, content, options.split, as_json=options.json)
+
+
+@dataclass(frozen=True)
+class SealOptions:
+    """Write checksums of a run's files as they are now, so that later damage is noticed.
+
+    Runs of this version have them from the start. Use it on runs of older versions, or after editing a file yourself.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+
+
+def seal(arguments: list[str]) -> int:
+    options = parse(SealOptions, arguments, "longspan seal")
+    names = Run.seal(options.path)
+    sys.stdout.write(f"Sealed {', '.join(names)} of {options.path}.\n")
+    return cli.DONE
+
+
+def run_to_end(run: Run, content: Dataset, watching: Watching, prepare: Callable[[], None] = lambda: None) -> int:
+    """Train a run to its end, score its best weights on the test split and suggest what to do next.
+
+    `prepare` is called first, once no other process is training the run.
+    """
+    from longspan.evaluation import SplitEvaluator
+    from longspan.progress import TrainingDisplay
+    from longspan.training.listeners import TensorBoardListener
+    from longspan.training.loop import train
+    from longspan.training.optimizers import ADVISED
+
+    time_up = watching.time_up()
+    with run.locked():
+        prepare()
+        with TrainingDisplay(run, quiet=watching.json) as display, first_interrupt(leave_at_once) as interrupted:
+            outcome = train(
+                run,
+                content,
+                listeners=[display, *([TensorBoardListener(run)] if watching.tensorboard else [])],
+                interrupted=lambda: interrupted() or time_up(),
+                checkpoint_seconds=watching.checkpoint_seconds,
+            )
+        scores = None
+        if outcome.status == "done":
+            scores = msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))
+            run.write_result({"test": scores})
+    if outcome.status == "diverged":
+        sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
+        return cli.DIVERGED
+    if scores is None:
+        _say_how_to_go_on(run, SplitEvaluator(content, "valid").log_likelihood(outcome.model), watching.json)
+        return cli.INTERRUPTED if interrupted() else cli.DONE
+    if watching.json:
+        print_json({"status": "done", **_scores_document(run, content, "test", scores)})
+    else:
+        show_scores(run, content, "test", scores, reason=outcome.reason)
+    return cli.DONE
+
+
+def score(run: Run, content: Dataset, split: str, *, as_json: bool) -> int:
+    """Score the best weights of a run on a split."""
+    from longspan.evaluation import SplitEvaluator
+    from longspan.training.setup import trained_model
+
+    scores = msgspec.to_builtins(SplitEvaluator(content, split).scores(trained_model(run)))
+    if as_json:
+        print_json(_scores_document(run, content, split, scores))
+    else:
+        show_scores(run, content, split, scores)
+    return cli.DONE
+
+
+def _scores_document(run: Run, content: Dataset, split: str, scores: dict) -> dict:
+    references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
+    return {"run": str(run.path), "split": split, **scores, "references": references}
+
+
+def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
+    else:
+        sys.stdout.write(
+            f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
+            f"Continue with:  longspan resume {run.path}\n"
+        )
+
+
+def show_scores(run: Run, data: Dataset, split: str, scores: dict[str, Any], reason: str = "") -> None:
+    """Print scores beside trivial baselines and the paper's numbers, and suggest what to try next."""
+    console = Console(highlight=False)
+    if reason:
+        console.print(f"Done: {reason}.", markup=False)
+    metrics = [metric for name, metric in METRICS.items() if scores.get(name) is not None]
+    title = escape(f"{run.config.recipe} on {run.config.data}, {split} split")
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
+    ours = [metric.show(scores[metric.name], scores.get(f"{metric.name}_error")) for metric in metrics]
+    table.add_row("this model", *ours, style="bold")
+    for label, figures in reference_rows(run, data, split):
+        table.add_row(label, *(metric.show(figures.get(metric.name)) for metric in metrics))
+    console.print(table)
+    console.print(next_commands(run, split), markup=False)
+
+
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+"""Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
+
+
+def next_commands(run: Run, split: str) -> str:
+    """Commands to try on a run whose scores were just shown, one per line."""
+    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
+
+
+def reference_rows(run: Run, data: Dataset, split: str) -> list[tuple[str, dict[str, float]]]:
+    """References for a score: the paper's cell for this recipe, and baselines that ignore the past."""
+    rows = []
+    cell = figures_on_test(run.config.recipe, run.config.data) if split == "test" else None
+    if cell:
+        rows.append(("paper", cell))
+    return [*rows, *data.baselines(split).rows()]

@@ -9,9 +9,8 @@ from typing import Annotated
 import tyro
 
 from longspan import cli
-from longspan.cli.durations import limits_from
-from longspan.cli.options import parse
-from longspan.cli.output import leave_at_once, progress_bar
+from longspan.cli import leave_at_once
+from longspan.cli.options import limits_from, parse, progress_bar
 from longspan.runtime import first_interrupt
 from longspan.search import storage
 from longspan.search.study import Study

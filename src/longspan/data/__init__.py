@@ -1,7 +1,7 @@
 """Data sets: their names, downloads and conversions, the user's own files, and chunks for training.
 
-Nothing here uses JAX. Names are resolved on first use, so that importing the table of data sets (`longspan.data.names`)
-costs nothing.
+Nothing here uses JAX. Names are resolved on first use, so that importing one module of
+this package does not import all of them.
 """
 
 from __future__ import annotations
@@ -10,17 +10,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longspan.data.baselines import MusicBaselines, TextBaselines
-    from longspan.data.dataset import Chunks, DataRecord, Dataset, DataSummary, TargetKind, fingerprint_of, summarize
+    from longspan.data.dataset import (
+        Chunks,
+        DataRecord,
+        Dataset,
+        DataSummary,
+        Progress,
+        TargetKind,
+        fingerprint_of,
+        summarize,
+    )
     from longspan.data.importing import ImportReport, import_path
     from longspan.data.library import Entry, catalogue, load, register_dataset, target_kind
-    from longspan.data.music import MusicData
+    from longspan.data.music import MusicBaselines, MusicData
     from longspan.data.own import Sequences
     from longspan.data.own_files import read_table
-    from longspan.data.progress import Progress
     from longspan.data.sequences import arrange, arrange_pairs, song_order
     from longspan.data.tasks import TaskData
-    from longspan.data.text import TextData
+    from longspan.data.text import TextBaselines, TextData
 
 __all__ = [
     "Chunks",
@@ -51,17 +58,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "baselines": ("MusicBaselines", "TextBaselines"),
-    "dataset": ("Chunks", "DataRecord", "DataSummary", "Dataset", "TargetKind", "fingerprint_of", "summarize"),
+    "dataset": (
+        "Chunks",
+        "DataRecord",
+        "DataSummary",
+        "Dataset",
+        "Progress",
+        "TargetKind",
+        "fingerprint_of",
+        "summarize",
+    ),
     "importing": ("ImportReport", "import_path"),
     "library": ("Entry", "catalogue", "load", "register_dataset", "target_kind"),
-    "music": ("MusicData",),
+    "music": ("MusicBaselines", "MusicData"),
     "own": ("Sequences",),
     "own_files": ("read_table",),
-    "progress": ("Progress",),
     "sequences": ("arrange", "arrange_pairs", "song_order"),
     "tasks": ("TaskData",),
-    "text": ("TextData",),
+    "text": ("TextBaselines", "TextData"),
 }
 
 

@@ -24,10 +24,11 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MusicData, Song, check_shape, check_values
-from longspan.data.names import SPLITS
+from longspan.data.dataset import SPLITS
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MusicData, check_shape, check_values
 from longspan.data.own import Description, Pair, Sequences
 from longspan.data.own_files import sequences_of
+from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import END, TextData, Unit
 from longspan.data.zips import open_zip

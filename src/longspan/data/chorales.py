@@ -13,15 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from longspan.data.archive import read_set, write_set
+from longspan.data.benchmarks import BACH
+from longspan.data.dataset import Progress, silent
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.music import MusicData, Song
+from longspan.data.music import MusicData
 from longspan.data.musicxml import Score, read_score
-from longspan.data.names import BACH
-from longspan.data.progress import Progress, silent
 from longspan.data.rolls import NotARoll, place_on_piano, sample_on_beat
+from longspan.data.sequences import Song
 from longspan.data.splitting import split_songs, without_repeats
-from longspan.data.storage import cache_directory
 from longspan.errors import InputError, printable
+from longspan.files import cache_directory
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
 CONVERSION = 1

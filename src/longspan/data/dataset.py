@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +17,12 @@ import msgspec
 import numpy as np
 
 from longspan.config import Predicted
-from longspan.data.names import SPLITS
 from longspan.errors import InputError
+
+SPLITS = ("train", "valid", "test")
+
+Progress = Callable[[str, int, int], None]
+"""Called while data are loaded: a description of the work, the amount done, and the total (0 if unknown)."""
 
 TargetKind = Literal["frames", "words", "characters", "classes", "numbers", "measurements", "switches", "labels"]
 """The kind of target, by which recipes choose their settings; the last three are numbers, keys and classes of a user's
@@ -336,3 +340,7 @@ def summarize(data: Dataset) -> DataSummary:
         remarks=data.remarks,
         **data.details(),
     )
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A `Progress` that shows nothing."""

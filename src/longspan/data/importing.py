@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.data.archive import Storable, read_set, write_set
+from longspan.data.benchmarks import BUILT_IN, imported_directory
+from longspan.data.dataset import Progress
 from longspan.data.midi_folder import Skipped, gather_midi
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
-from longspan.data.names import BUILT_IN
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
 from longspan.data.own_files import TABLES, read_array, read_table
-from longspan.data.progress import Progress
 from longspan.data.splitting import SONG_SHARES
-from longspan.data.storage import imported_directory
 from longspan.data.text import DEFAULT_VOCABULARY_SIZE, Unit, load_text_file
 from longspan.errors import InputError
 from longspan.files import user_path

@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from longspan.data.archive import read_set
+from longspan.data.benchmarks import (
+    BACH,
+    BENCHMARKS,
+    BUILT_IN,
+    DEFAULT_SPAN,
+    TASK_DESCRIPTIONS,
+    benchmark_files,
+    data_directory,
+    imported_directory,
+)
 from longspan.data.chorales import chorales_available, load_chorales
-from longspan.data.dataset import Dataset, TargetKind
-from longspan.data.download import benchmark_files
+from longspan.data.dataset import Dataset, Progress, TargetKind
 from longspan.data.midi_folder import gather_midi
 from longspan.data.music import read_benchmark_rolls
-from longspan.data.names import BACH, BENCHMARKS, BUILT_IN, DEFAULT_SPAN, TASK_DESCRIPTIONS
 from longspan.data.own_files import TABLES, read_own_file
-from longspan.data.progress import Progress
-from longspan.data.storage import data_directory, imported_directory
 from longspan.data.tasks import TaskData
 from longspan.data.text import Unit, load_text_file, read_benchmark_text
 from longspan.errors import InputError

@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from longspan.data.dataset import SPLITS, Progress, silent
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import read_notes
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData, Song
-from longspan.data.names import SPLITS
-from longspan.data.progress import Progress, silent
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, MusicData
 from longspan.data.rolls import place_on_piano, round_to_frames
+from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs, without_repeats
 from longspan.errors import InputError, printable
 from longspan.limits import FRAMES, FRAMES_PER_BEAT, SONGS

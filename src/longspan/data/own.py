@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from longspan.data.dataset import Baselines, Chunks, DataRecord, Dataset, Scaling, TargetKind, fingerprint_of
-from longspan.data.names import SPLITS
+from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, Scaling, TargetKind, fingerprint_of
 from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
 from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, song_order

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.music import HIGHEST_PITCH, LOWEST_PITCH, Song
+from longspan.data.music import HIGHEST_PITCH, LOWEST_PITCH
+from longspan.data.sequences import Song
 from longspan.errors import InputError
 from longspan.limits import SONG_FRAMES
 

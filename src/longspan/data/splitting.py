@@ -6,8 +6,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from longspan.data.music import Song
-from longspan.data.names import SPLITS
+from longspan.data.dataset import SPLITS
+from longspan.data.sequences import Song
 from longspan.errors import InputError
 
 SONG_SHARES = (0.6, 0.2, 0.2)

@@ -13,10 +13,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from longspan.data.baselines import TaskBaselines, task_baselines
-from longspan.data.dataset import Chunks, DataRecord, Dataset, TargetKind
-from longspan.data.names import DEFAULT_SPAN
-from longspan.data.synthetic import TASKS, WRONG_SHARE, Split, SyntheticTask, TaskBatch
+from longspan.data.benchmarks import DEFAULT_SPAN
+from longspan.data.dataset import Baselines, Chunks, DataRecord, Dataset, TargetKind
+from longspan.data.synthetic import SQUARED_ERROR, TASKS, WRONG_SHARE, Split, SyntheticTask, TaskBatch
 
 EVALUATION_LANES = 100
 EPOCH = 1000
@@ -162,3 +161,25 @@ def _fold(array: np.ndarray, lanes: int) -> np.ndarray:
     """(time, sequence, ...) to (chunk, time, lane, ...)."""
     folded = array.reshape(len(array), -1, lanes, *array.shape[2:])
     return np.ascontiguousarray(np.moveaxis(folded, 1, 0))
+
+
+@dataclass(frozen=True)
+class TaskBaselines(Baselines):
+    """Fraction of sequences that the best constant answer gets wrong and, for numbers, its mean squared error."""
+
+    error_rate: float
+    squared_error: float | None = None
+
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        squares = {} if self.squared_error is None else {"squared_error": self.squared_error}
+        constant = {"error_rate": self.error_rate, **squares}
+        return [("solved below", {"error_rate": WRONG_SHARE}), ("always the same answer", constant)]
+
+
+def task_baselines(train: np.ndarray, test: np.ndarray, *, numbers: bool) -> TaskBaselines:
+    """Baseline of the best constant answer, from the right answers of two splits, (sequences, answers per sequence)."""
+    if numbers:
+        squares = np.square(test - train.mean())
+        return TaskBaselines(float(np.mean(squares > SQUARED_ERROR)), float(squares.mean()))
+    usual = np.array([np.bincount(column).argmax() for column in train.T])
+    return TaskBaselines(float(np.mean(np.any(test != usual, axis=1))))

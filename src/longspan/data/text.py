@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import math
 import re
 import sys
 from array import array
@@ -21,9 +22,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from longspan.data.baselines import TextBaselines, text_baselines
-from longspan.data.dataset import Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
-from longspan.data.names import SPLITS, Benchmark
+from longspan.data.benchmarks import Benchmark
+from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
 from longspan.errors import InputError, printable
@@ -36,6 +36,7 @@ END = "\n"
 UNKNOWN: dict[Unit, str] = {"word": "<unk>", "character": "\ufffd"}
 DEFAULT_VOCABULARY_SIZE = 10_000
 MIN_LINES = 10
+TOKENS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -364,3 +365,25 @@ def _encode_words(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray
         numbers.append(ids[END])
     # Splitting yields one more line than there are newlines.
     return np.array(numbers[:-1], dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class TextBaselines(Baselines):
+    """Perplexity and bits per token of predicting by single-token frequencies."""
+
+    perplexity: float
+    bits_per_token: float
+
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        figures = {"perplexity": self.perplexity, "bits_per_character": self.bits_per_token}
+        return [("single-symbol frequencies", {"log_likelihood": -math.log(self.perplexity), **figures})]
+
+
+def text_baselines(train: np.ndarray, test: np.ndarray, vocabulary_size: int) -> TextBaselines:
+    """Baselines for tokens, fitted to the training split and measured on another."""
+    # Each token is counted once more, because a token of the test split may be missing in training.
+    counts = np.ones(vocabulary_size, np.int64)
+    for start in range(0, len(train), TOKENS_AT_ONCE):  # NumPy makes a copy of eight bytes per token
+        counts += np.bincount(train[start : start + TOKENS_AT_ONCE], minlength=vocabulary_size)
+    nats = -float(np.mean(np.log(counts / counts.sum())[test]))
+    return TextBaselines(math.exp(nats), nats / math.log(2))

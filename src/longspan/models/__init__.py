@@ -3,10 +3,10 @@
 Derive your own from `Cell`, `Output` or `ExactOutput`, and register them with `register_cell` and `register_output`.
 """
 
-from longspan.models.cells import Cell, LeakyCell, Trace
-from longspan.models.outputs import Bernoulli, ExactOutput, Gaussian, Output, Softmax
-from longspan.models.parts import register_cell, register_output
-from longspan.models.sequence import SequenceModel, build
+from longspan.models.cells import LeakyCell
+from longspan.models.model import SequenceModel, build
+from longspan.models.outputs import Bernoulli, Gaussian, Softmax
+from longspan.models.parts import Cell, ExactOutput, Output, Trace, register_cell, register_output
 
 __all__ = [
     "Bernoulli",

@@ -4,141 +4,19 @@ The paper's cell is the leaky one (section 3.2); with zero leak it is the standa
 """
 
 import math
-from abc import abstractmethod
-from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.models.parameters import Constant
-from longspan.models.parts import register_cell
+from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell
 from longspan.ops import recurrence
+from longspan.ops.linear import project
 from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan, leaky_trace, penalized_scan
-from longspan.ops.rows import project
-
-
-class Trace(NamedTuple):
-    """The hidden vectors of a chunk, and the inner values whose changes structural damping penalizes.
-
-    `weights` is the weight of a change of each inner value.
-    """
-
-    hidden: Float[Array, "time lane hidden"]
-    inner: Float[Array, "time lane unit"]
-    weights: Float[Array, "time lane unit"]
-
-
-class PulledBack(NamedTuple):
-    """Gradients on their way back through the states of a chunk, as `time lane ...` trees like the state.
-
-    `arriving` is the gradient at the state after each step; `handed` is what that step hands to the state before it.
-    Only `handed` has a derivative, and only in the parameters of the step itself.
-    """
-
-    arriving: PyTree
-    handed: PyTree
-
-
-class Cell(eqx.Module):
-    """A state-to-state map; `run` applies it over a chunk and may be overridden by something faster."""
-
-    @abstractmethod
-    def initial_state(self) -> PyTree:
-        """The state at the start of a song."""
-
-    @abstractmethod
-    def step(self, state: PyTree, inputs: Shaped[Array, "..."]) -> PyTree:
-        """The next state of one example."""
-
-    @abstractmethod
-    def output(self, state: PyTree) -> Float[Array, " hidden"]:
-        """The hidden vector passed to the output model."""
-
-    def run(
-        self,
-        state: PyTree,
-        inputs: Shaped[Array, "time lane ..."],
-        resets: Bool[Array, "time lane"],
-        length: Int[Array, ""],
-    ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
-        """Run every lane through a chunk; return the last state and the hidden vectors of all steps."""
-        del length  # padding follows the last step of a stream, so its results are never used
-        fresh = self.initial_state()
-
-        def step_lane(state, now):
-            inputs, reset = now
-            start = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
-            state = self.step(start, inputs)
-            return state, self.output(state)
-
-        return jax.lax.scan(jax.vmap(step_lane), state, (inputs, resets))
-
-    def run_penalised(
-        self,
-        state: PyTree,
-        inputs: Shaped[Array, "time lane ..."],
-        resets: Bool[Array, "time lane"],
-        length: Int[Array, ""],
-        weight: Float[Array, "time lane"],
-    ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
-        """`run`, and the sum of absolute hidden values, weighted by step (section 3.4)."""
-        state, hidden = self.run(state, inputs, resets, length)
-        return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
-
-    def trace(
-        self,
-        state: PyTree,
-        inputs: Shaped[Array, "time lane ..."],
-        resets: Bool[Array, "time lane"],
-        length: Int[Array, ""],
-    ) -> Trace:
-        """`run` with its inner values, by default the hidden vectors themselves."""
-        _, hidden = self.run(state, inputs, resets, length)
-        return Trace(hidden, hidden, jnp.ones_like(hidden))
-
-    def pull_back(
-        self,
-        state: PyTree,
-        inputs: Shaped[Array, "time lane ..."],
-        resets: Bool[Array, "time lane"],
-        length: Int[Array, ""],
-        sent: Float[Array, "time lane hidden"],
-    ) -> PulledBack:
-        """Carry the gradients `sent` to the hidden vectors of a chunk back through its states.
-
-        At a step that starts from a reset state, `handed` reaches nothing.
-        """
-        del length  # nothing is sent from padding
-        frozen, fresh = jax.lax.stop_gradient(self), jax.lax.stop_gradient(self.initial_state())
-
-        def forward(state, now):
-            inputs, reset = now
-            before = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
-            after = frozen.step(before, inputs)
-            return after, (before, after)
-
-        def backward(handed, now):
-            inputs, reset, before, after, sent = now
-            own = jax.vjp(frozen.output, after)[1](sent)[0]
-            arriving = jax.tree.map(jnp.add, own, handed)
-            handed = _handed(frozen, before, inputs, arriving)
-            return jax.tree.map(lambda leaf: jnp.where(reset, 0, leaf), handed), arriving
-
-        _, (before, after) = jax.lax.scan(jax.vmap(forward), state, (inputs, resets))
-        nothing = jax.tree.map(jnp.zeros_like, state)
-        walked = (inputs, resets, before, after, sent)
-        _, arriving = jax.lax.scan(jax.vmap(backward), nothing, walked, reverse=True)
-        return PulledBack(arriving, jax.vmap(jax.vmap(partial(_handed, self)))(before, inputs, arriving))
-
-
-def _handed(cell: Cell, before: PyTree, inputs: Shaped[Array, "..."], arriving: PyTree) -> PyTree:
-    """The gradient at the state before a step, given the one at the state after it."""
-    return jax.vjp(lambda state: cell.step(state, inputs), before)[1](arriving)[0]
 
 
 class LeakyCell(Cell):

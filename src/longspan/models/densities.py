@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.models.outputs import ExactOutput, Rates
-from longspan.models.parts import register_output
-from longspan.ops.matmul import affine
+from longspan.models.parts import ExactOutput, Rates, register_output
+from longspan.ops.linear import affine
 
 SMALLEST_SPREAD = 1e-3
 """Smallest standard deviation, in the units the model sees: normalized numbers have a standard deviation of one."""

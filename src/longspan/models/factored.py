@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.models.outputs import OutputByRows, Rates, SymbolOutput, above_zero
-from longspan.models.parameters import Constant
-from longspan.models.parts import register_output
-from longspan.ops import factored, losses
-from longspan.ops.matmul import affine
+from longspan.models.outputs import SymbolOutput, above_zero
+from longspan.models.parts import Constant, OutputByRows, Rates, register_output
+from longspan.ops import factored
+from longspan.ops import outputs as output_ops
+from longspan.ops.linear import affine
 
 
 class ClassFactored(SymbolOutput, OutputByRows):
@@ -106,7 +106,9 @@ class ClassFactored(SymbolOutput, OutputByRows):
 
     def _class_loss(self, hidden, targets, length):
         logits = affine(hidden, self.class_weights, self.class_bias, length)
-        return losses.softmax_loss(self._of_classes(logits), self.classes_of(targets), jnp.ones(targets.shape, bool))
+        return output_ops.softmax_loss(
+            self._of_classes(logits), self.classes_of(targets), jnp.ones(targets.shape, bool)
+        )
 
     def _class_logits(self, hidden):
         return self._of_classes(hidden @ self.class_weights + self.class_bias)

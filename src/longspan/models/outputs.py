@@ -1,178 +1,29 @@
 """Output models: the distribution of the next frame, symbol or number, given the hidden state.
 
-An exact output splits its likelihood into logits and a convex loss of them, as Gauss-Newton products require. This
-module has the abstract classes and the simple outputs: independent Bernoulli keys, the full softmax, and numbers with
-Gaussian noise.
-
-Samples are made from `Candidates`: steps with their probabilities, from which `sampling` chooses one. A distribution of
-symbols lists them all; one of frames, of which there are 2^88, draws some.
+An exact output splits its likelihood into logits and a convex loss of them, as Gauss-Newton products require. Here are
+independent Bernoulli keys, NADE (keys in ascending order, each predicted from the hidden state and the keys below it:
+section 3.3 of the paper), the full softmax, and numbers with Gaussian noise.
 """
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from longspan.config import TrainConfig
-from longspan.errors import InputError
-from longspan.models.parts import register_output
-from longspan.ops import losses
-from longspan.ops.matmul import affine
+from longspan.models.parts import Candidates, ExactOutput, Rates, Targets, register_output
+from longspan.ops import outputs as output_ops
+from longspan.ops.linear import affine
 
 RAREST_SYMBOL, RAREST_KEY = 1e-7, 1e-4
 """Initial rates of a symbol and a key that never occur in training."""
 
 FREE, OFF, ON = -1, 0, 1
 """Values of `held`: whether a key is free, or has to be off or on; a symbol may be free or off."""
-
-Rates: TypeAlias = Float[np.ndarray, " target"]
-Hidden = Float[Array, "time lane hidden"]
-Targets = Shaped[Array, "time lane ..."]
-
-
-Held: TypeAlias = Int[Array, "lane target"]
-
-
-class Candidates(NamedTuple):
-    """Possible next steps of each lane.
-
-    Attributes:
-        steps: frames or symbols.
-        log_prob: their log-probabilities, up to a constant of the lane.
-        log_weight: a step chosen with probability proportional to `exp(log_weight)` follows the distribution; zero for
-            steps that were drawn from it.
-    """
-
-    steps: Shaped[Array, "lane candidate ..."]
-    log_prob: Float[Array, "lane candidate"]
-    log_weight: Float[Array, "lane candidate"]
-
-
-class Output(eqx.Module):
-    """A conditional distribution over targets.
-
-    `exact` tells whether `log_prob` is the likelihood itself or an estimate, so that reports can say which.
-    `holds_keys` tells whether `sample` takes `held`; `candidates_drawn` is the number of steps to draw where one is
-    to be chosen among several.
-    """
-
-    exact: ClassVar[bool] = True
-    holds_keys: ClassVar[bool] = False
-    candidates_drawn: ClassVar[int] = 32
-
-    @abstractmethod
-    def log_prob(
-        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], *, key: PRNGKeyArray
-    ) -> Float[Array, "time lane"]:
-        """Log-likelihood of each step's target in nats, as reported; `key` is for outputs that estimate it."""
-
-    @abstractmethod
-    def loss(
-        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], *, key: PRNGKeyArray
-    ) -> Float[Array, "time lane"]:
-        """The loss to be minimized, per step; `key` is for outputs whose gradient is stochastic."""
-
-    @abstractmethod
-    def sample(self, hidden: Float[Array, "... hidden"], *, key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        """Draw a target for every hidden vector."""
-
-    def likeliest(self, hidden: Float[Array, "... hidden"]) -> Shaped[Array, "..."]:
-        """The likeliest target for every hidden vector; outputs of symbols and numbers are judged by it."""
-        raise NotImplementedError(f"{type(self).__name__} has no `likeliest`, which symbols and numbers need")
-
-    def candidates(
-        self, hidden: Float[Array, "lane hidden"], count: int, *, keys: PRNGKeyArray, held: Held | None = None
-    ) -> Candidates:
-        """Possible next steps.
-
-        Args:
-            hidden: one vector per lane.
-            count: number of steps to draw, for outputs that do not list them all.
-            keys: one random key per lane.
-            held: which keys or symbols are not free.
-        """
-        if held is not None and not self.holds_keys:
-            raise InputError(f"a model with the output {type(self).__name__} cannot keep or forbid keys: use nade")
-        rows = jnp.broadcast_to(hidden, (count, *hidden.shape))
-
-        def draw(rows, key, held):
-            options = {} if held is None else {"held": held}
-            return self.sample(rows, key=key, **options)
-
-        steps = jax.vmap(draw, in_axes=(1, 0, 0), out_axes=1)(rows, keys, held)
-        log_prob = self.relative_log_prob(rows, steps)
-        log_weight = jnp.zeros_like(log_prob) if held is None else self.held_log_weight(rows, steps, held)
-        return Candidates(jnp.moveaxis(steps, 0, 1), log_prob.T, log_weight.T)
-
-    def relative_log_prob(self, hidden: Hidden, targets: Targets) -> Float[Array, "time lane"]:
-        """Log-likelihood up to a constant that depends on the hidden vector alone."""
-        return self.log_prob(hidden, targets, jnp.asarray(len(targets), jnp.int32), key=jax.random.key(0))
-
-    def held_log_weight(self, hidden: Hidden, targets: Targets, held: Held) -> Float[Array, "time lane"]:
-        """Log-weights of frames drawn with held keys; zero if `sample` draws from the conditional distribution."""
-        del hidden, held
-        return jnp.zeros(targets.shape[:2])
-
-
-class ExactOutput(Output):
-    """An output whose likelihood is a convex function of logits, which may depend on the target."""
-
-    @abstractmethod
-    def logits(self, hidden: Hidden, targets: Targets, length: Int[Array, ""]) -> PyTree:
-        """The pre-activations in which the loss is convex."""
-
-    @abstractmethod
-    def loss_of(self, logits: PyTree, targets: Targets) -> Float[Array, "time lane"]:
-        """Negative log-likelihood of each step in nats, from the logits."""
-
-    def loss(self, hidden, targets, length, *, key=None):
-        del key
-        return self.loss_of(self.logits(hidden, targets, length), targets)
-
-    def log_prob(self, hidden, targets, length, *, key=None):
-        del key
-        return -self.loss(hidden, targets, length)
-
-
-class OutputByRows(ExactOutput):
-    """An exact output that uses only a few rows of its largest parameters, its tables, in a chunk."""
-
-    @staticmethod
-    @abstractmethod
-    def tables(output: PyTree) -> tuple[Array, ...]:
-        """The tables among the parameters of the output."""
-
-    @abstractmethod
-    def loss_by_rows(
-        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], scale: Float[Array, "time lane"]
-    ) -> tuple[Float[Array, "time lane"], Any]:
-        """`loss`, without a derivative in the tables, and the tables' gradient of `sum(scale * loss)` by rows."""
-
-
-Effort: TypeAlias = Literal["comparable", "accurate"]
-"""Effort of an estimate: enough to compare the weights of different epochs, or enough to report."""
-
-
-class EstimatedOutput(Output):
-    """An output whose likelihood can only be estimated: roughly for every step, accurately for a few."""
-
-    exact: ClassVar[bool] = False
-
-    @abstractmethod
-    def estimated_log_prob(
-        self,
-        hidden: Float[Array, "step hidden"],
-        targets: Shaped[Array, "step ..."],
-        effort: Effort,
-        *,
-        key: PRNGKeyArray,
-    ) -> Float[Array, " step"]:
-        """A better estimate than `log_prob`, too expensive for more than a few hundred steps."""
 
 
 class KeyOutput(ExactOutput):
@@ -256,7 +107,7 @@ class Softmax(SymbolOutput):
         return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
-        return losses.softmax_loss(logits, targets, jnp.ones(targets.shape, bool))
+        return output_ops.softmax_loss(logits, targets, jnp.ones(targets.shape, bool))
 
     def log_probs(self, hidden):
         return jax.nn.log_softmax(hidden @ self.weights + self.bias, axis=-1)
@@ -321,7 +172,7 @@ def above_zero(rates: Rates) -> Rates:
 
 def bernoulli_loss(logits: Float[Array, "time lane key"], targets: Targets) -> Float[Array, "time lane"]:
     """Negative log-likelihood of on/off targets, summed over keys, in nats."""
-    return losses.bernoulli_loss(logits, targets, jnp.ones(targets.shape[:2], bool))
+    return output_ops.bernoulli_loss(logits, targets, jnp.ones(targets.shape[:2], bool))
 
 
 def noise_of_keys(shape: tuple[int, ...], key: PRNGKeyArray, held: Int[Array, " key"] | None) -> Float[Array, "..."]:
@@ -330,3 +181,78 @@ def noise_of_keys(shape: tuple[int, ...], key: PRNGKeyArray, held: Int[Array, " 
     if held is None:
         return noise
     return jnp.where(held == ON, -jnp.inf, jnp.where(held == OFF, jnp.inf, noise))
+
+
+class Nade(KeyOutput):
+    r"""Neural autoregressive distribution estimator whose biases are affine in the hidden state `h`.
+
+    .. math::
+        p(x_i = 1 \mid x_{<i}, h) = \sigma\big(b_i(h) + V_{\cdot i} \cdot \sigma(c(h) + x_{<i} W_{<i})\big)
+
+    Reference: Larochelle and Murray, *The Neural Autoregressive Distribution Estimator*, 2011.
+    """
+
+    visible_weights: Float[Array, "hidden key"]
+    visible_bias: Float[Array, " key"]
+    hidden_weights: Float[Array, "hidden unit"]
+    hidden_bias: Float[Array, " unit"]
+    weights: Float[Array, "key unit"]
+    readout: Float[Array, "unit key"]
+
+    @staticmethod
+    def initial(
+        hidden_size: int, units: int, visible_bias: Float[Array, " key"], scale: float, *, key: PRNGKeyArray
+    ) -> "Nade":
+        """Weights drawn from a normal distribution of standard deviation `scale`."""
+        keys = len(visible_bias)
+        shapes = [(hidden_size, keys), (hidden_size, units), (keys, units), (units, keys)]
+        draws = (
+            scale * jax.random.normal(one, shape) for one, shape in zip(jax.random.split(key, 4), shapes, strict=True)
+        )
+        visible_weights, hidden_weights, weights, readout = draws
+        return Nade(visible_weights, visible_bias, hidden_weights, jnp.zeros(units), weights, readout)
+
+    def logits(self, hidden, targets, length):
+        visible_bias = affine(hidden, self.visible_weights, self.visible_bias, length)
+        hidden_bias = affine(hidden, self.hidden_weights, self.hidden_bias, length)
+        return output_ops.nade_logits(visible_bias, hidden_bias, self.weights, self.readout, targets, length)
+
+    def sample(self, hidden, *, key, held=None):
+        """Ancestral sampling, with one round per note instead of one per key.
+
+        Key i is on if its logit exceeds logistic noise. The hidden units change only when a key is on, so each round
+        finds the next note of every frame from one matrix product.
+        """
+        leading = hidden.shape[:-1]
+        visible_bias, pre_activation = self.biases(hidden.reshape(-1, hidden.shape[-1]))
+        noise = noise_of_keys(visible_bias.shape, key, held)
+        keys = jnp.arange(visible_bias.shape[1])
+
+        def next_note(progress):
+            pre_activation, last, frames, _ = progress
+            logits = visible_bias + jax.nn.sigmoid(pre_activation) @ self.readout
+            candidates = (logits > noise) & (keys > last[:, None])
+            note = jnp.argmax(candidates, axis=1)
+            found = jnp.any(candidates, axis=1)
+            pre_activation = pre_activation + jnp.where(found[:, None], self.weights[note], 0)
+            frames = frames | (found[:, None] & (keys == note[:, None]))
+            return pre_activation, jnp.where(found, note, len(keys)), frames, jnp.any(found)
+
+        start = (
+            pre_activation,
+            jnp.full(len(visible_bias), -1),
+            jnp.zeros(visible_bias.shape, bool),
+            jnp.ones((), bool),
+        )
+        _, _, frames, _ = jax.lax.while_loop(lambda progress: progress[-1], next_note, start)
+        return frames.astype(jnp.uint8).reshape(*leading, -1)
+
+    def biases(self, hidden: Float[Array, "... hidden"]) -> tuple[Float[Array, "... key"], Float[Array, "... unit"]]:
+        """Visible and hidden biases given the hidden state."""
+        return hidden @ self.visible_weights + self.visible_bias, hidden @ self.hidden_weights + self.hidden_bias
+
+
+@register_output("nade", predicts="keys")
+def nade_output(config: TrainConfig, hidden_size: int, rates: Rates, *, key: PRNGKeyArray) -> Nade:
+    """A NADE over the keys of a frame."""
+    return Nade.initial(hidden_size, config.nade_size, log_odds(rates), config.output_scale, key=key)

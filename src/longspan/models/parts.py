@@ -1,19 +1,301 @@
-"""Cells and outputs by name: what the `cell` and `output` fields of a config refer to, and how to add one.
+"""What a cell and an output must provide, and how they are found by name.
 
-A cell is made by a function `(config, input_size, *, key) -> Cell`, an output by a function `(config, hidden_size,
-rates, *, key) -> Output`. Registered under a name, it can be used in a config, on the command line and in a run folder.
+A part is made by a function of a config: `(config, input_size, *, key) -> Cell` or `(config, hidden_size, rates, *,
+key) -> Output`. Registered under a name, it can be used in a config, on the command line and in a run folder.
+
+Samples are made from `Candidates`: steps with their probabilities, from which `sampling` chooses one. A distribution of
+symbols lists them all; one of frames, of which there are 2^88, draws some.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import Predicted, TrainConfig
+from longspan.errors import InputError
 from longspan.registry import Registry
 
 Factory = TypeVar("Factory", bound=Callable)
+Tree = TypeVar("Tree")
+
+Rates: TypeAlias = Float[np.ndarray, " target"]
+Hidden = Float[Array, "time lane hidden"]
+Targets = Shaped[Array, "time lane ..."]
+Held: TypeAlias = Int[Array, "lane target"]
+
+
+class Constant(eqx.Module):
+    """An array that is saved with the model but never differentiated, such as the leak factors."""
+
+    value: Array
+
+
+def split_constants(model: Tree) -> tuple[Tree, Tree]:
+    """Split a model into its trained part and the rest; `eqx.combine` joins them again."""
+    return eqx.partition(model, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Constant))
+
+
+class Trace(NamedTuple):
+    """The hidden vectors of a chunk, and the inner values whose changes structural damping penalizes.
+
+    `weights` is the weight of a change of each inner value.
+    """
+
+    hidden: Float[Array, "time lane hidden"]
+    inner: Float[Array, "time lane unit"]
+    weights: Float[Array, "time lane unit"]
+
+
+class PulledBack(NamedTuple):
+    """Gradients on their way back through the states of a chunk, as `time lane ...` trees like the state.
+
+    `arriving` is the gradient at the state after each step; `handed` is what that step hands to the state before it.
+    Only `handed` has a derivative, and only in the parameters of the step itself.
+    """
+
+    arriving: PyTree
+    handed: PyTree
+
+
+class Cell(eqx.Module):
+    """A state-to-state map; `run` applies it over a chunk and may be overridden by something faster."""
+
+    @abstractmethod
+    def initial_state(self) -> PyTree:
+        """The state at the start of a song."""
+
+    @abstractmethod
+    def step(self, state: PyTree, inputs: Shaped[Array, "..."]) -> PyTree:
+        """The next state of one example."""
+
+    @abstractmethod
+    def output(self, state: PyTree) -> Float[Array, " hidden"]:
+        """The hidden vector passed to the output model."""
+
+    def run(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+    ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
+        """Run every lane through a chunk; return the last state and the hidden vectors of all steps."""
+        del length  # padding follows the last step of a stream, so its results are never used
+        fresh = self.initial_state()
+
+        def step_lane(state, now):
+            inputs, reset = now
+            start = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
+            state = self.step(start, inputs)
+            return state, self.output(state)
+
+        return jax.lax.scan(jax.vmap(step_lane), state, (inputs, resets))
+
+    def run_penalised(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+        weight: Float[Array, "time lane"],
+    ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
+        """`run`, and the sum of absolute hidden values, weighted by step (section 3.4)."""
+        state, hidden = self.run(state, inputs, resets, length)
+        return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
+
+    def trace(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+    ) -> Trace:
+        """`run` with its inner values, by default the hidden vectors themselves."""
+        _, hidden = self.run(state, inputs, resets, length)
+        return Trace(hidden, hidden, jnp.ones_like(hidden))
+
+    def pull_back(
+        self,
+        state: PyTree,
+        inputs: Shaped[Array, "time lane ..."],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+        sent: Float[Array, "time lane hidden"],
+    ) -> PulledBack:
+        """Carry the gradients `sent` to the hidden vectors of a chunk back through its states.
+
+        At a step that starts from a reset state, `handed` reaches nothing.
+        """
+        del length  # nothing is sent from padding
+        frozen, fresh = jax.lax.stop_gradient(self), jax.lax.stop_gradient(self.initial_state())
+
+        def forward(state, now):
+            inputs, reset = now
+            before = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
+            after = frozen.step(before, inputs)
+            return after, (before, after)
+
+        def backward(handed, now):
+            inputs, reset, before, after, sent = now
+            own = jax.vjp(frozen.output, after)[1](sent)[0]
+            arriving = jax.tree.map(jnp.add, own, handed)
+            handed = _handed(frozen, before, inputs, arriving)
+            return jax.tree.map(lambda leaf: jnp.where(reset, 0, leaf), handed), arriving
+
+        _, (before, after) = jax.lax.scan(jax.vmap(forward), state, (inputs, resets))
+        nothing = jax.tree.map(jnp.zeros_like, state)
+        walked = (inputs, resets, before, after, sent)
+        _, arriving = jax.lax.scan(jax.vmap(backward), nothing, walked, reverse=True)
+        return PulledBack(arriving, jax.vmap(jax.vmap(partial(_handed, self)))(before, inputs, arriving))
+
+
+def _handed(cell: Cell, before: PyTree, inputs: Shaped[Array, "..."], arriving: PyTree) -> PyTree:
+    """The gradient at the state before a step, given the one at the state after it."""
+    return jax.vjp(lambda state: cell.step(state, inputs), before)[1](arriving)[0]
+
+
+class Candidates(NamedTuple):
+    """Possible next steps of each lane.
+
+    Attributes:
+        steps: frames or symbols.
+        log_prob: their log-probabilities, up to a constant of the lane.
+        log_weight: a step chosen with probability proportional to `exp(log_weight)` follows the distribution; zero for
+            steps that were drawn from it.
+    """
+
+    steps: Shaped[Array, "lane candidate ..."]
+    log_prob: Float[Array, "lane candidate"]
+    log_weight: Float[Array, "lane candidate"]
+
+
+class Output(eqx.Module):
+    """A conditional distribution over targets.
+
+    `exact` tells whether `log_prob` is the likelihood itself or an estimate, so that reports can say which.
+    `holds_keys` tells whether `sample` takes `held`; `candidates_drawn` is the number of steps to draw where one is
+    to be chosen among several.
+    """
+
+    exact: ClassVar[bool] = True
+    holds_keys: ClassVar[bool] = False
+    candidates_drawn: ClassVar[int] = 32
+
+    @abstractmethod
+    def log_prob(
+        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], *, key: PRNGKeyArray
+    ) -> Float[Array, "time lane"]:
+        """Log-likelihood of each step's target in nats, as reported; `key` is for outputs that estimate it."""
+
+    @abstractmethod
+    def loss(
+        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], *, key: PRNGKeyArray
+    ) -> Float[Array, "time lane"]:
+        """The loss to be minimized, per step; `key` is for outputs whose gradient is stochastic."""
+
+    @abstractmethod
+    def sample(self, hidden: Float[Array, "... hidden"], *, key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        """Draw a target for every hidden vector."""
+
+    def likeliest(self, hidden: Float[Array, "... hidden"]) -> Shaped[Array, "..."]:
+        """The likeliest target for every hidden vector; outputs of symbols and numbers are judged by it."""
+        raise NotImplementedError(f"{type(self).__name__} has no `likeliest`, which symbols and numbers need")
+
+    def candidates(
+        self, hidden: Float[Array, "lane hidden"], count: int, *, keys: PRNGKeyArray, held: Held | None = None
+    ) -> Candidates:
+        """Possible next steps.
+
+        Args:
+            hidden: one vector per lane.
+            count: number of steps to draw, for outputs that do not list them all.
+            keys: one random key per lane.
+            held: which keys or symbols are not free.
+        """
+        if held is not None and not self.holds_keys:
+            raise InputError(f"a model with the output {type(self).__name__} cannot keep or forbid keys: use nade")
+        rows = jnp.broadcast_to(hidden, (count, *hidden.shape))
+
+        def draw(rows, key, held):
+            options = {} if held is None else {"held": held}
+            return self.sample(rows, key=key, **options)
+
+        steps = jax.vmap(draw, in_axes=(1, 0, 0), out_axes=1)(rows, keys, held)
+        log_prob = self.relative_log_prob(rows, steps)
+        log_weight = jnp.zeros_like(log_prob) if held is None else self.held_log_weight(rows, steps, held)
+        return Candidates(jnp.moveaxis(steps, 0, 1), log_prob.T, log_weight.T)
+
+    def relative_log_prob(self, hidden: Hidden, targets: Targets) -> Float[Array, "time lane"]:
+        """Log-likelihood up to a constant that depends on the hidden vector alone."""
+        return self.log_prob(hidden, targets, jnp.asarray(len(targets), jnp.int32), key=jax.random.key(0))
+
+    def held_log_weight(self, hidden: Hidden, targets: Targets, held: Held) -> Float[Array, "time lane"]:
+        """Log-weights of frames drawn with held keys; zero if `sample` draws from the conditional distribution."""
+        del hidden, held
+        return jnp.zeros(targets.shape[:2])
+
+
+class ExactOutput(Output):
+    """An output whose likelihood is a convex function of logits, which may depend on the target."""
+
+    @abstractmethod
+    def logits(self, hidden: Hidden, targets: Targets, length: Int[Array, ""]) -> PyTree:
+        """The pre-activations in which the loss is convex."""
+
+    @abstractmethod
+    def loss_of(self, logits: PyTree, targets: Targets) -> Float[Array, "time lane"]:
+        """Negative log-likelihood of each step in nats, from the logits."""
+
+    def loss(self, hidden, targets, length, *, key=None):
+        del key
+        return self.loss_of(self.logits(hidden, targets, length), targets)
+
+    def log_prob(self, hidden, targets, length, *, key=None):
+        del key
+        return -self.loss(hidden, targets, length)
+
+
+class OutputByRows(ExactOutput):
+    """An exact output that uses only a few rows of its largest parameters, its tables, in a chunk."""
+
+    @staticmethod
+    @abstractmethod
+    def tables(output: PyTree) -> tuple[Array, ...]:
+        """The tables among the parameters of the output."""
+
+    @abstractmethod
+    def loss_by_rows(
+        self, hidden: Hidden, targets: Targets, length: Int[Array, ""], scale: Float[Array, "time lane"]
+    ) -> tuple[Float[Array, "time lane"], Any]:
+        """`loss`, without a derivative in the tables, and the tables' gradient of `sum(scale * loss)` by rows."""
+
+
+Effort: TypeAlias = Literal["comparable", "accurate"]
+"""Effort of an estimate: enough to compare the weights of different epochs, or enough to report."""
+
+
+class EstimatedOutput(Output):
+    """An output whose likelihood can only be estimated: roughly for every step, accurately for a few."""
+
+    exact: ClassVar[bool] = False
+
+    @abstractmethod
+    def estimated_log_prob(
+        self,
+        hidden: Float[Array, "step hidden"],
+        targets: Shaped[Array, "step ..."],
+        effort: Effort,
+        *,
+        key: PRNGKeyArray,
+    ) -> Float[Array, " step"]:
+        """A better estimate than `log_prob`, too expensive for more than a few hundred steps."""
 
 
 @runtime_checkable

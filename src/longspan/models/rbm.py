@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from longspan.config import TrainConfig
 from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
-from longspan.models.outputs import OFF, ON, Effort, EstimatedOutput, Rates, log_odds
-from longspan.models.parts import register_output
+from longspan.models.outputs import OFF, ON, log_odds
+from longspan.models.parts import Effort, EstimatedOutput, Rates, register_output
 
 ANNEALED_STEPS, PLAIN_STEPS = 4000, 25
 """Gibbs steps per sample: with growing weights, then with full weights. With an earlier, linear growth, expected

@@ -15,8 +15,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from longspan.ops import backend
-from longspan.ops.contracts import operation
-from longspan.ops.transposable import instantiate, linear_map
+from longspan.ops.backend import operation
+from longspan.ops.linear import instantiate, linear_map
 
 Hidden: TypeAlias = Float[Array, "step hidden"]
 Weights: TypeAlias = Float[Array, "row hidden"]

@@ -16,9 +16,9 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Integer
 
 from longspan.errors import InputError
-from longspan.ops import backend, matmul
-from longspan.ops.contracts import operation
-from longspan.ops.transposable import instantiate, linear_map
+from longspan.ops import backend, linear
+from longspan.ops.backend import operation
+from longspan.ops.linear import instantiate, linear_map
 
 Activation: TypeAlias = Literal["tanh", "sigmoid", "rectifier"]
 Steps: TypeAlias = Float[Array, "time lane hidden"]
@@ -231,7 +231,7 @@ def _leaky_trace(activation, *walked):
 def _inside(walked, hidden, gain):
     drive, first, recurrent, leak, resets, length = walked
     recurred = previous_product(first, hidden, resets, length, recurrent)
-    return hidden, matmul.shorten(recurred + drive, length), gain / (1 - leak)
+    return hidden, linear.shorten(recurred + drive, length), gain / (1 - leak)
 
 
 def _leaky_trace_tangent(activation, primals, tangents):
@@ -240,7 +240,7 @@ def _leaky_trace_tangent(activation, primals, tangents):
     change = _drive_change(primals, tangents, hidden)
     hidden_change = _hidden_change(primals, tangents, gain, change)
     before_change = previous_states(instantiate(tangents[1], first), hidden_change, resets)
-    inner_change = matmul.shorten(change + matmul.push(recurrent, length, before_change), length)
+    inner_change = linear.shorten(change + linear.push(recurrent, length, before_change), length)
     return _inside(primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
 
 
@@ -283,7 +283,7 @@ def forward_twin(drive, first, recurrent, leak, resets, length, *, activation: A
         return hidden, (hidden, (1 - leak) * function.slope(z, value))
 
     _, (hidden, gain) = jax.lax.scan(step, first, (drive, resets))
-    return matmul.shorten(hidden, length), matmul.shorten(gain, length)
+    return linear.shorten(hidden, length), linear.shorten(gain, length)
 
 
 def _tangent_twin(recurrent, leak, gain, resets, length, drive_tangent):
@@ -295,7 +295,7 @@ def _tangent_twin(recurrent, leak, gain, resets, length, drive_tangent):
 
     start = jnp.zeros(gain.shape[1:], gain.dtype)
     _, hidden = jax.lax.scan(step, start, (gain, drive_tangent, resets))
-    return matmul.shorten(hidden, length)
+    return linear.shorten(hidden, length)
 
 
 def _adjoint_twin(recurrent, leak, gain, resets, length, hidden_cotangent):
@@ -305,7 +305,7 @@ def _adjoint_twin(recurrent, leak, gain, resets, length, hidden_cotangent):
         drive = gain * error
         return jnp.where(reset[:, None], 0, leak * error + drive @ recurrent.T), drive
 
-    inputs = (matmul.shorten(gain, length), matmul.shorten(hidden_cotangent, length), resets)
+    inputs = (linear.shorten(gain, length), linear.shorten(hidden_cotangent, length), resets)
     _, drive = jax.lax.scan(step, jnp.zeros(gain.shape[1:], gain.dtype), inputs, reverse=True)
     return drive
 
@@ -316,11 +316,11 @@ def _penalized_adjoint_twin(recurrent, leak, gain, resets, length, hidden, weigh
 
 
 def _previous_product_twin(first, hidden, resets, length, weights):
-    return matmul.shorten(previous_states(first, hidden, resets) @ weights, length)
+    return linear.shorten(previous_states(first, hidden, resets) @ weights, length)
 
 
 def _previous_outer_twin(first, hidden, resets, length, cotangent):
-    return matmul.outer_twin(previous_states(first, hidden, resets), length, cotangent)
+    return linear.outer_twin(previous_states(first, hidden, resets), length, cotangent)
 
 
 def _known(activation: Activation) -> Activation:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from longspan.errors import InputError
 from longspan.ops import backend
-from longspan.ops.contracts import check_alike, describe
+from longspan.ops.backend import check_alike, describe_value
 
 Leaves = Sequence[Float[Array | np.ndarray, "..."]]
 Number = float | Float[Array, ""]
@@ -123,5 +123,7 @@ def _arrays(leaves: Leaves) -> list[Array]:
 def _numbers(*numbers: Number) -> Float[Array, " number"]:
     for number in numbers:
         if jnp.shape(number) != ():
-            raise InputError(f"update: expected rates, momenta and threshold to be scalars, got {describe(number)}.")
+            raise InputError(
+                f"update: expected rates, momenta and threshold to be scalars, got {describe_value(number)}."
+            )
     return jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])

@@ -9,8 +9,7 @@ from longspan.errors import InputError
 from longspan.metrics import METRICS
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reproduction.tables import figures_on_test
-from longspan.training.runs import Run
-from longspan.training.timing import seconds_trained, typical_epoch_seconds
+from longspan.training.runs import Run, seconds_trained, typical_epoch_seconds
 
 
 class EpochValue(msgspec.Struct, frozen=True):
@@ -99,10 +98,10 @@ def _clip(run: Run) -> float | None:
         return None
     if run.config.clip != "auto":
         return float(run.config.clip)
-    from longspan.training import checkpoints  # imported late, because it needs JAX
+    from longspan.training.seals import newest_checkpoint
     from longspan.training.state import Progress
 
-    newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
+    newest = newest_checkpoint(run.path / "checkpoints", Progress)
     return newest.progress.threshold if newest else None
 
 

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from longspan.models.outputs import Candidates, Held
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Candidates, Held
 
 LANES = 256
 """Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
@@ -97,7 +97,7 @@ def generate(
 
     Example:
         >>> from longspan.config import TrainConfig
-        >>> from longspan.models.sequence import build
+        >>> from longspan.models.model import build
         >>> model = build(TrainConfig(hidden_size=4), 88, np.full(88, 0.05), key=jax.random.key(0))
         >>> generate(model, length=16, num=2, key=jax.random.key(1)).shape
         (2, 16, 88)

@@ -11,8 +11,9 @@ import numpy as np
 
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import read_notes
-from longspan.data.music import KEYS, Song
+from longspan.data.music import KEYS
 from longspan.data.rolls import round_to_frames
+from longspan.data.sequences import Song
 from longspan.data.text import END, UNKNOWN, Vocabulary, read_text
 from longspan.errors import InputError
 from longspan.files import opened

@@ -14,9 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors
-from longspan.locks import file_lock, try_file_lock
-from longspan.names import is_plain_name, to_plain_name
+from longspan.files import explain_disk_errors, file_lock, is_plain_name, to_plain_name, try_file_lock
 
 
 @contextmanager

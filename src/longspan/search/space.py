@@ -26,8 +26,7 @@ import numpy as np
 from longspan import __version__
 from longspan.config import Predicted, TrainConfig, as_dict, check_output, from_dict
 from longspan.errors import InputError
-from longspan.files import read_toml
-from longspan.names import check_plain_name
+from longspan.files import check_plain_name, read_toml
 
 FORMAT = 1
 HEARTBEAT_SECONDS = 30

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors
-from longspan.locks import file_lock
+from longspan.files import explain_disk_errors, file_lock
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from longspan.errors import InputError
-from longspan.names import check_plain_name
+from longspan.files import check_plain_name
 from longspan.search import machine, storage
 from longspan.search.space import HEARTBEAT_SECONDS, Choices, Interval, StudyDefinition, check_same, rounded
 

@@ -25,22 +25,18 @@ from longspan.config import as_dict
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
-from longspan.files import NameTaken, explain_disk_errors, write_atomic
-from longspan.locks import try_file_lock
+from longspan.files import NameTaken, explain_disk_errors, try_file_lock, write_atomic
+from longspan.runtime import EnvironmentChanged, environment_changes
 from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
 from longspan.search.space import changes
 from longspan.search.storage import patiently
 from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Slot, Study
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
-from longspan.training import environments
-from longspan.training.checkpoints import newest_number
-from longspan.training.environments import EnvironmentChanged
 from longspan.training.listeners import Listener
 from longspan.training.loop import train
-from longspan.training.memory import OutOfMemory
-from longspan.training.runs import Run, RunIsBusy
-from longspan.training.setup import trained_model
-from longspan.training.timing import seconds_trained, typical_epoch_seconds
+from longspan.training.runs import Run, RunIsBusy, seconds_trained, typical_epoch_seconds
+from longspan.training.seals import newest_checkpoint_number
+from longspan.training.setup import OutOfMemory, trained_model
 
 WARM_UP_EPOCHS = 4
 """Number of first epochs in which nothing is pruned, because they say little."""
@@ -95,7 +91,9 @@ def run_slot(
             return None
         patiently(claim.check, unless=interrupted)  # while it waited, others may have finished the slot
         _start_anew_elsewhere(run, claim, place)
-        patiently(lambda: claim.note("from_step", newest_number(run.path / "checkpoints")), unless=interrupted)
+        patiently(
+            lambda: claim.note("from_step", newest_checkpoint_number(run.path / "checkpoints")), unless=interrupted
+        )
         try:
             reporter.judge()
             trained = train(
@@ -165,7 +163,7 @@ def _references(study: Study, slot: int) -> list[dict[int, float]]:
 
 def _start_anew_elsewhere(run: Run, claim: Claim, place: Place) -> None:
     """Forget what was trained in an environment that rounds differently; a slot's bytes must be of one environment."""
-    differences, _ = environments.changes(run.environment(), place.environment)
+    differences, _ = environment_changes(run.environment(), place.environment)
     if differences:
         run.start_anew(place.environment)
         claim.note("started_anew", "; ".join(differences))

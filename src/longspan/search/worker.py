@@ -20,11 +20,11 @@ import msgspec
 from longspan import data, runtime
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
+from longspan.runtime import check_checkpoint_seconds
 from longspan.search import machine, storage
 from longspan.search.storage import patiently
 from longspan.search.study import Study, open_study
 from longspan.training.runs import refuse_other_data
-from longspan.training.timing import check_checkpoint_seconds
 
 Ending = Literal["finished", "interrupted"]
 

@@ -1,7 +1,7 @@
 """Callbacks of a training run: the base class of all listeners, and TensorBoard."""
 
 from longspan.errors import InputError
-from longspan.optim.interface import Info
+from longspan.optim.blocks import Info
 from longspan.training.runs import Run
 from longspan.training.state import Progress
 

@@ -21,22 +21,28 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import Diverged
 from longspan.evaluation import SplitEvaluator
-from longspan.models.parameters import split_constants, to_named
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import split_constants
+from longspan.optim.blocks import BlockOptimizer, Info
 from longspan.optim.conjugate_gradient import Interrupted
-from longspan.optim.interface import BlockOptimizer, Info
 from longspan.optim.transforms import running_mean
-from longspan.training import checkpoints
 from longspan.training.listeners import Listener
-from longspan.training.memory import OutOfMemory, check_memory, explain_lack_of_memory
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import Purpose, optimizer_of
 from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
-from longspan.training.schedule import Decision, decide
-from longspan.training.setup import clip_threshold, first_carry, first_model, model_shape
-from longspan.training.source import ChunkSource
-from longspan.training.state import Progress, TrainingState
+from longspan.training.seals import discard_newer_checkpoints, newest_checkpoint, write_checkpoint
+from longspan.training.setup import (
+    ChunkSource,
+    OutOfMemory,
+    check_memory,
+    clip_threshold,
+    explain_lack_of_memory,
+    first_carry,
+    first_model,
+    model_shape,
+)
+from longspan.training.state import Decision, Progress, TrainingState, decide, to_named
 
 LAST_EPOCH = "reached {} epochs"
 
@@ -73,7 +79,7 @@ class _Saver:
         self.folder, self.seconds, self.saved = run.path / "checkpoints", seconds, time.monotonic()
 
     def save(self, state: TrainingState) -> None:
-        checkpoints.write(self.folder, state.progress.step, state.arrays(), state.progress)
+        write_checkpoint(self.folder, state.progress.step, state.arrays(), state.progress)
         self.saved = time.monotonic()
 
     def save_if_due(self, state: TrainingState) -> None:
@@ -119,7 +125,7 @@ def _train(
     source = ChunkSource(config, data)
     run.remove_leftovers()
     run.set_status("running")
-    if not run.has_checkpoint:
+    if not run.has_checkpoint and (config.pretrain_recurrent or config.pretrain_frames):
         try:
             model = _pretrained(run, model, source, listeners, interrupted)
         except Interrupted:
@@ -206,12 +212,12 @@ def _fresh_or_resumed(
     interrupted: Callable[[], bool],
 ) -> tuple[TrainingState, BlockOptimizer]:
     carry = first_carry(model, run.config)
-    newest = checkpoints.read_newest(run.path / "checkpoints", Progress)
+    newest = newest_checkpoint(run.path / "checkpoints", Progress)
     if newest is None:
         progress = Progress(clip_threshold(run.config, params, carry, source, context))
     else:
         progress = newest.progress
-        checkpoints.discard_newer(run.path / "checkpoints", progress.step)
+        discard_newer_checkpoints(run.path / "checkpoints", progress.step)
     run.truncate_metrics(progress.metrics_size)
     objective = Objective.of(run.config, source.counted_steps)
     optimizer = optimizer_of(run).make(Purpose.of(run.config, objective, progress.threshold, interrupted))

@@ -16,11 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.models.cells import LeakyCell
-from longspan.models.outputs import OutputByRows
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import OutputByRows
 from longspan.ops import backend, noise
-from longspan.ops.rows import RowGradient
-from longspan.optim.interface import Gradient, Table
+from longspan.ops.linear import RowGradient
+from longspan.optim.blocks import Gradient, Table
 
 States: TypeAlias = Float[Array, "time lane hidden"]
 

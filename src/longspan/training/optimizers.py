@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 import optax
 
 from longspan.config import TrainConfig
-from longspan.optim.first_order import ClippedNesterov, FirstOrder, Method, OptaxMethod
-from longspan.optim.interface import BlockOptimizer
+from longspan.optim.blocks import BlockOptimizer, ClippedNesterov, FirstOrder, Method, OptaxMethod
 from longspan.optim.transforms import Schedule, as_schedule, clip_by_norm, inverse_decay, ramp
 from longspan.registry import Registry
 from longspan.training.objective import Objective

@@ -19,15 +19,13 @@ from jaxtyping import PRNGKeyArray
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.data.sequences import arrange, song_order
-from longspan.models.cells import Cell
-from longspan.models.nade import Nade
-from longspan.models.outputs import Bernoulli
-from longspan.models.parameters import split_constants
+from longspan.models.model import SequenceModel
+from longspan.models.outputs import Bernoulli, Nade
+from longspan.models.parts import Cell, split_constants
 from longspan.models.rbm import Rbm
-from longspan.models.sequence import SequenceModel
-from longspan.optim.first_order import ClippedNesterov, FirstOrder, Loss
+from longspan.optim.blocks import ClippedNesterov, FirstOrder, Loss
 from longspan.training.objective import Carry, Context, Objective
-from longspan.training.source import ChunkSource
+from longspan.training.setup import ChunkSource
 
 KEY_OFFSET = 1
 """Folded into the seed's key, so that pretraining and training use different random numbers."""

@@ -12,6 +12,8 @@ checksums.json     checksums of the above; damaged files are refused
 README.md          a short description for people
 """
 
+import itertools
+import statistics
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -27,11 +29,17 @@ from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
-from longspan.files import NameTaken, explain_disk_errors, folder_written_whole, remove_leftovers, write_atomic
-from longspan.locks import try_file_lock
-from longspan.names import to_plain_name
-from longspan.training import checkpoints, environments
-from longspan.training.seals import SealedFolder
+from longspan.files import (
+    NameTaken,
+    explain_disk_errors,
+    folder_written_whole,
+    remove_leftovers,
+    to_plain_name,
+    try_file_lock,
+    write_atomic,
+)
+from longspan.runtime import check_same_environment, succeeding_environment
+from longspan.training.seals import SealedFolder, discard_newer_checkpoints
 
 FORMAT = 2
 """Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
@@ -182,7 +190,7 @@ class Run:
 
     def start_anew(self, environment: dict) -> None:
         """Forget all that was trained, so that the run begins again in this environment."""
-        checkpoints.discard_newer(self.path / "checkpoints", -1)
+        discard_newer_checkpoints(self.path / "checkpoints", -1)
         self.truncate_metrics(0)
         for name in ("model.safetensors", "timing.jsonl", "result.json"):
             self.files.remove(name)
@@ -272,8 +280,8 @@ class Run:
         A run that is done is not trained any further and may be opened anywhere.
         """
         before = self.environment()
-        if self.status != "done" and environments.check_same(self.path, before, environment, accept=accept):
-            self.files.write("environment.json", _pretty(environments.succeeding(before, environment)))
+        if self.status != "done" and check_same_environment(self.path, before, environment, accept=accept):
+            self.files.write("environment.json", _pretty(succeeding_environment(before, environment)))
 
     @property
     def has_good_model(self) -> bool:
@@ -345,3 +353,32 @@ def _card(config: TrainConfig) -> str:
         "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
         "with the best validation score, `result.json` their scores once the run is done.\n"
     )
+
+
+Clock = Literal["seconds", "processor_seconds"]
+
+
+def seconds_trained(run: Run, clock: Clock = "seconds") -> float:
+    """Seconds of training up to validated epochs, over all processes that worked on the run.
+
+    The processor clock does not advance while a busy machine runs other processes.
+    """
+    return sum(_durations(run, clock).values())
+
+
+def typical_epoch_seconds(run: Run, clock: Clock = "processor_seconds") -> float | None:
+    """Median seconds per epoch with its validation; None before the second epoch, because the first one compiles."""
+    durations = _durations(run, clock)
+    later = [seconds for epoch, seconds in durations.items() if epoch > 1]
+    return statistics.median(later) if later else None
+
+
+def _durations(run: Run, clock: Clock) -> dict[int, float]:
+    """Seconds that each epoch took; for an epoch that was run several times, those of the last time."""
+    durations: dict[int, float] = {}
+    lines = [{"epoch": 0, "seconds": 0.0, "processor_seconds": 0.0}, *run.timings()]
+    for before, now in itertools.pairwise(lines):
+        same_process = now["epoch"] == before["epoch"] + 1 and now["seconds"] > before["seconds"]
+        spent, spent_before = now.get(clock, now["seconds"]), before.get(clock, before["seconds"])
+        durations[now["epoch"]] = spent - (spent_before if same_process else 0.0)
+    return durations

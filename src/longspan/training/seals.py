@@ -1,20 +1,37 @@
-"""Checksums of the files of a run folder, kept in `checksums.json`: damaged files are refused, never used.
+"""Verified files of a run folder: damaged files and checkpoints are refused, never used.
 
-For each file, `checksums.json` lists the contents it may have. Before a file changes, its next content is added beside
-the present one, so that being killed between the two writes leaves a file that still matches; before its first write,
-that it may be absent is listed too, until it is there. A file that grows by lines may end in a part that is not listed
-yet; readers see the longest prefix that is.
+Seals. For each file, `checksums.json` lists the contents it may have. Before a file changes, its next content is added
+beside the present one, so that being killed between the two writes leaves a file that still matches; before its first
+write, that it may be absent is listed too, until it is there. A file that grows by lines may end in a part that is not
+listed yet; readers see the longest prefix that is.
+
+Checkpoints. Arrays, progress and a manifest of checksums are written to one folder, which is renamed into place, so
+that a checkpoint is there whole or not at all.
 """
 
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, read_json, read_limited, write_atomic
+from longspan.files import (
+    explain_disk_errors,
+    folder_written_whole,
+    read_json,
+    read_limited,
+    sha256_of,
+    temporary_name,
+    write_atomic,
+)
 from longspan.limits import RUN_FILE_BYTES
 
 FILE = "checksums.json"
@@ -173,3 +190,80 @@ def _truncate(file: Path, size: int) -> None:
     with explain_disk_errors(file), file.open("r+b") as opened:
         opened.truncate(size)
         os.fsync(opened.fileno())
+
+
+Progress = TypeVar("Progress", bound=msgspec.Struct)
+
+CHECKED = ("arrays.safetensors", "progress.json")
+"""The files a manifest must name, no more and no fewer: an empty manifest would accept anything."""
+KEPT = 2
+"""Number of checkpoints kept, so that if one is damaged on disk, the one before it is left."""
+
+
+def write_checkpoint(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: msgspec.Struct) -> None:
+    """Write checkpoint `number` and remove the oldest ones."""
+    target = folder / f"{number:09d}"
+    if target.exists():  # of the same update, before the epoch that it ends was judged, or before the run was resumed
+        _remove(target)
+    with folder_written_whole(target) as temporary:
+        write_atomic(temporary / "arrays.safetensors", save(arrays))
+        write_atomic(temporary / "progress.json", msgspec.json.encode(progress))
+        manifest = {name: sha256_of(temporary / name) for name in CHECKED}
+        write_atomic(temporary / "manifest.json", msgspec.json.encode(manifest))
+    for old in _numbered(folder)[:-KEPT]:
+        _remove(old)
+
+
+@dataclass(frozen=True)
+class Checkpoint(Generic[Progress]):
+    """The contents of a checkpoint."""
+
+    arrays: dict[str, np.ndarray]
+    progress: Progress
+
+
+def newest_checkpoint(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progress] | None:
+    """Read the newest intact checkpoint, skipping damaged ones; None if none was ever written."""
+    candidates = _numbered(folder)
+    for candidate in reversed(candidates):
+        try:
+            _verify(candidate)
+            arrays = load_file(candidate / "arrays.safetensors")
+            progress = msgspec.json.decode((candidate / "progress.json").read_bytes(), type=progress_type)
+        except (OSError, ValueError, SafetensorError):
+            continue
+        return Checkpoint(arrays, progress)
+    if candidates:
+        raise InputError(f"all {len(candidates)} checkpoints in {folder} are damaged; restore one or start a new run")
+    return None
+
+
+def newest_checkpoint_number(folder: Path) -> int:
+    """Number of the newest checkpoint, intact or not; -1 if there is none."""
+    return max((int(path.name) for path in _numbered(folder)), default=-1)
+
+
+def discard_newer_checkpoints(folder: Path, number: int) -> None:
+    """Remove checkpoints after `number`; a resumed run will write them again."""
+    for path in _numbered(folder):
+        if int(path.name) > number:
+            _remove(path)
+
+
+def _verify(folder: Path) -> None:
+    manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, str])
+    if manifest != {name: sha256_of(folder / name) for name in CHECKED}:
+        raise ValueError(f"the files of {folder} do not have the checksums of its manifest")
+
+
+def _remove(folder: Path) -> None:
+    """Rename first, so that being killed during removal does not leave a partial checkpoint under its name."""
+    doomed = temporary_name(folder)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _numbered(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.name.isdigit())

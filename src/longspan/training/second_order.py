@@ -19,11 +19,11 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.data.sequences import song_order
 from longspan.errors import InputError
-from longspan.models.outputs import ExactOutput
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import ExactOutput
+from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState
-from longspan.optim.interface import Info
 from longspan.training.objective import Carry, Context, Objective, dropout_mask
 
 

@@ -1,21 +1,56 @@
-"""Preparation of a run before its first update: the model, the first carry and the clip threshold."""
+"""Preparation of a run before its first update: model, chunks, first carry, clip threshold, and memory.
+
+Settings that certainly need more memory than there is are refused beforehand; running out of it later is explained.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longspan.config import TrainConfig
-from longspan.data.dataset import DataRecord
+from longspan.data.dataset import Chunks, DataRecord, Dataset
 from longspan.errors import InputError
-from longspan.models.parameters import from_named, not_arrays
+from longspan.models.model import SequenceModel, build
 from longspan.models.parts import CELLS, OUTPUTS
-from longspan.models.sequence import SequenceModel, build
-from longspan.training.memory import check_memory
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, observer
 from longspan.training.runs import Given, Run
-from longspan.training.source import ChunkSource
-from longspan.training.state import total
+from longspan.training.state import from_named, not_arrays, total
+
+
+class ChunkSource:
+    """The training split as chunks, in the order of an epoch."""
+
+    def __init__(self, config: TrainConfig, data: Dataset):
+        self.config = config
+        self.data = data
+
+    @property
+    def counted_steps(self) -> int:
+        """Number of steps per lane of a full chunk at which something is predicted."""
+        return self.data.counted_steps(self.config.chunk_length)
+
+    def frames(self) -> np.ndarray:
+        """All targets of the training split, concatenated, without their history."""
+        chunks = self.data.chunks("train", self.config.chunk_length, 1)
+        return chunks.targets[chunks.mask]
+
+    def epoch(self, number: int) -> Chunks:
+        """All chunks of an epoch, determined by seed and epoch."""
+        config = self.config
+        return self.data.epoch(number, seed=config.seed, chunk_length=config.chunk_length, lanes=config.lanes)
+
+    def block(self, chunks: Chunks, position: int) -> tuple[Chunks, int]:
+        """A full block from `position` and the number of its chunks that count; the rest is filler."""
+        size = min(self.config.block, len(chunks.lengths))
+        count = min(size, len(chunks.lengths) - position)
+        index = np.resize(np.arange(position, position + count), size)
+        return Chunks(*(leaf[index] for leaf in chunks)), count
 
 
 def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> SequenceModel:
@@ -96,3 +131,65 @@ def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, conte
         params, state, carry, info = driver.advance(params, state, carry, block, count, context)
         norms += total(info.of_updates()["gradient_norm"])
     return norms / len(chunks.lengths)
+
+
+FIELDS = ("hidden_size", "nade_size", "chunk_length", "lanes", "block")
+"""Settings that decide how much memory training takes."""
+ADVICE = "choose a smaller hidden_size, chunk_length, lanes or block, or a machine with more memory"
+
+
+class OutOfMemory(InputError):
+    """Training needs more memory than there is."""
+
+
+def check_memory(config: TrainConfig, data: DataRecord, model: SequenceModel) -> None:
+    """Refuse settings that cannot be trained in the memory that is free; `model` may consist of shapes alone."""
+    needed, free = least_bytes(config, data, model), free_bytes()
+    if free is not None and needed > free:
+        raise OutOfMemory(
+            f"training would take at least {needed / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free: {ADVICE}",
+            fields=FIELDS,
+        )
+
+
+def least_bytes(config: TrainConfig, data: DataRecord, model: SequenceModel) -> int:
+    """Bytes that training takes in any case: copies of the weights, and what one chunk leaves for its gradient.
+
+    What a checkpoint holds exists twice while it is written. Compiled programs, data and temporary arrays come on top.
+    """
+    arrays = [leaf for leaf in jax.tree.leaves(model) if hasattr(leaf, "dtype")]
+    weights = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in arrays)
+    held = 2 + (config.momentum > 0) + (config.averaging > 0)  # weights, best weights, velocity, mean
+    steps = config.chunk_length * config.lanes
+    hidden, outputs = 2 * config.hidden_size, 2 * data.size  # each with its cotangent
+    return 2 * held * weights + 4 * steps * (hidden + outputs)
+
+
+def free_bytes() -> int | None:
+    """Memory that this process could still take; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    return min([*free, *_group_limits(Path("/sys/fs/cgroup"))], default=None)
+
+
+def _group_limits(folder: Path) -> list[int]:
+    """What is left of the limit of a container, if there is one."""
+    try:
+        most, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return []
+    return [int(most) - int(used)] if most.isdecimal() and used.isdecimal() else []
+
+
+@contextmanager
+def explain_lack_of_memory() -> Iterator[None]:
+    """Turn a failed allocation, of Python, NumPy or XLA, into a one-line error."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "bad_alloc" in str(error)):
+            raise
+        raise OutOfMemory(f"memory ran out; {ADVICE}", fields=FIELDS) from error

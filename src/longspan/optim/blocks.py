@@ -1,8 +1,8 @@
-"""The driver of first-order methods: a whole block of chunks in one compiled call, with one update per chunk.
+"""Optimizers that train on blocks of chunks: their interface, and the driver of first-order methods.
 
 With one sequence at a time an update takes a fraction of a millisecond, so the cost of leaving compiled code between
-updates would dominate; within a block there is no such cost. The update rule is a `Method`: clipped Nesterov descent,
-fused into one pass over the parameters, or any Optax transformation.
+updates would dominate; within a block, which is one compiled call, there is no such cost. The update rule of the driver
+is a `Method`: clipped Nesterov descent, fused into one pass over the parameters, or any Optax transformation.
 """
 
 import math
@@ -12,12 +12,90 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from longspan.ops.update import clip_descend, clip_nesterov, clipped_rate
-from longspan.optim.interface import Gradient, Info
 from longspan.optim.transforms import Schedule, as_schedule
+
+
+class Info(NamedTuple):
+    """Figures of a block of chunks, for monitoring.
+
+    Attributes:
+        observed: the loss's report on every chunk, with the weights it was computed with; chunks are the first axis.
+        figures: figures of every update by name, such as `objective` and `gradient_norm`; only the first `updates`
+            entries are meaningful.
+        updates: number of updates made.
+    """
+
+    observed: PyTree
+    figures: dict[str, Shaped[Array | np.ndarray, " update"]]
+    updates: Int[Array, ""] | int
+
+    def of_updates(self) -> dict[str, Any]:
+        """The figures, restricted to the updates that were made."""
+        return {name: values[: int(self.updates)] for name, values in self.figures.items()}
+
+
+@runtime_checkable
+class BlockOptimizer(Protocol):
+    """Improves parameters block by block; its state is a tree of arrays, so that it can be saved."""
+
+    @property
+    def update_is_a_block(self) -> bool:
+        """Whether there is one update per block of chunks; otherwise there is one per chunk."""
+        ...
+
+    def init(self, params: Any) -> Any:
+        """The state before the first update."""
+        ...
+
+    def advance(
+        self, params: Any, state: Any, carry: Any, chunks: Any, count: int, context: Any
+    ) -> tuple[Any, Any, Any, Info]:
+        """Train on the first `count` chunks, the others being filler; `params` and `state` may be consumed.
+
+        `carry` is passed from the last of these chunks to the next block; `context` stays the same.
+        """
+        ...
+
+    def rescaled(self, state: Any, scale: float) -> Any:
+        """The state for steps of `scale` times their initial size, if the method has a step size."""
+        ...
+
+    def restarted(self, state: Any) -> Any:
+        """The state without momentum or the like, for parameters that were replaced."""
+        ...
+
+
+@runtime_checkable
+class ByRows(Protocol):
+    """The gradient of one or several leaves, in a form that suits the rows in use."""
+
+    def squares(self) -> Float[Array, ""]:
+        """The sum of the squares of all its entries."""
+        ...
+
+    def descend(self, leaves: Any, rate: Float[Array, ""]) -> Any:
+        """The leaves at which the gradient was taken, minus `rate` times the gradient."""
+        ...
+
+
+class Table(NamedTuple):
+    """Leaves of the parameters and their gradient; `where` picks the leaves out of the parameters."""
+
+    where: Callable[[Any], tuple]
+    gradient: ByRows
+
+
+class Gradient(NamedTuple):
+    """A gradient: `whole` is like the parameters, with None for the leaves in `tables`."""
+
+    whole: PyTree
+    tables: tuple[Table, ...] = ()
+
 
 Params = TypeVar("Params")
 Carry = TypeVar("Carry")

@@ -7,9 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
-from longspan.models.cells import Cell
-from longspan.models.outputs import Output
-from longspan.models.parts import CELLS, OUTPUTS
+from longspan.models.parts import CELLS, OUTPUTS, Cell, Output
 
 
 class SequenceModel(eqx.Module):
