@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypedDict, get_type_hints
 import msgspec
 import tyro
 
+from longspan.cellspec import parse_cell
 from longspan.errors import InputError
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
@@ -26,6 +27,8 @@ OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
 NOT_CONVEX = ("normal", "mdn", "rnade")
 """Outputs whose loss is not convex in the logits, as Hessian-free optimization needs it."""
 OUTPUT_NAMES = tuple(name for names in OUTPUTS_FOR.values() for name in names)
+CELL_NAMES = ("leaky", "lstm", "gru", "multiplicative", "delayed", "band-pass", "lru", "rate")
+"""The package's cells; users may register others."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class TrainConfig:
 
     # Model
     cell: str = "leaky"
-    """Recurrent cell: leaky (the paper's) or one registered by a plugin."""
+    """Recurrent cell: leaky (the paper's), lstm, gru, multiplicative, delayed, band-pass, lru, rate, or one registered
+    by a plugin; with settings of its own, as in gru,reset=before, and layers, as in 2xlstm,size=100 or delayed+gru
+    (docs/cells.md)."""
     output: str = "bernoulli"
     """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored), or of
     numbers: gaussian (unit variance, so least squares), normal (learned variance), mdn (a mixture of Gaussians), rnade
@@ -171,6 +176,7 @@ class TrainConfig:
             if hasattr(value, "item"):  # a NumPy scalar
                 object.__setattr__(self, name, value.item())
         check_types(as_dict(self))
+        parse_cell(self.cell)
         for rule in RULES:
             rule.check(self)
         if self.leak_low > self.leak_high:

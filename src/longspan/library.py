@@ -188,10 +188,8 @@ def _config(
     if config is not None:
         return dataclasses.replace(config, data=content.name, **settings)
     kind = content.target_kind
-    momentum = settings.get("momentum")
-    shipped = recipes.settings(
-        recipe or recipes.USUAL[kind], content.name, kind, optimizer=optimizer, momentum=momentum
-    )
+    chosen = {"optimizer": optimizer, "momentum": settings.get("momentum"), "cell": settings.get("cell")}
+    shipped = recipes.settings(recipe or recipes.USUAL[kind], content.name, kind, **chosen)
     return dataclasses.replace(shipped, **settings)
 
 

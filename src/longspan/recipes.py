@@ -1,16 +1,18 @@
 """The paper's recipes, such as `nade:sgd+crm`, as settings for a data set.
 
 A recipe is `sgd` plus any of the letters C (clipping), L (leaky units), R (rectifiers with L1) and M (Nesterov
-momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. An output model may precede it; otherwise the data
-set's usual one is used. The tables below give, in order, what each letter changes, what plain descent and each letter
-need on each kind of data and data set, and what single recipes need on top of that.
+momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. An output model may precede it, as in `nade:hf`;
+otherwise the data set's usual one is used. A cell other than the paper's may precede both, as in `lstm/nade:sgd+cm`.
+The tables below give, in order, what each letter changes, what plain descent and each letter need on each kind of data
+and data set, and what single recipes need on top of that.
 """
 
 import difflib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.config import FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
+from longspan.cellspec import parse_cell
+from longspan.config import CELL_NAMES, FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
 from longspan.data.dataset import TargetKind
 from longspan.data.library import target_kind
 from longspan.errors import InputError
@@ -57,6 +59,16 @@ OUTPUTS = {
     | FRAMES_FIRST
     | {"activation": "sigmoid", "nade_size": 200, "dropout": 0.3, "minimal_damping": 1e-3, "cg_iterations": 40},
 }
+
+GATED = {"activation": "tanh", "recurrent_scale": 1.0, "input_scale": 0.1}
+CELLS = {
+    "lstm": GATED,
+    "gru": GATED,
+    "lru": GATED,
+    "multiplicative": {"activation": "tanh"},
+    "rate": {"activation": "rectifier"},
+}
+"""Settings that suit other units than those of the paper; the last layer's, where there are several."""
 
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
@@ -241,26 +253,28 @@ TUNED: dict[tuple[str, str], dict] = {
 
 
 class Recipe(NamedTuple):
-    """A parsed recipe; `output` is None where the data set decides."""
+    """A parsed recipe; `output` is None where the data set decides, `cell` where it is the paper's."""
 
     output: str | None
     method: str
     letters: frozenset[str]
+    cell: str | None = None
 
     def __str__(self) -> str:
         letters = "".join(letter for letter in LETTERS if letter in self.letters)
-        prefix = f"{self.output}:" if self.output else ""
+        prefix = (f"{self.cell}/" if self.cell else "") + (f"{self.output}:" if self.output else "")
         return prefix + self.method + (f"+{letters}" if letters else "")
 
 
 def parse(recipe: str) -> Recipe:
-    """Parse a recipe into its output model, method and letters.
+    """Parse a recipe into its cell, output model, method and letters.
 
     Example:
-        >>> str(parse("NADE:sgd+mrc"))
-        'nade:sgd+crm'
+        >>> str(parse("NADE:sgd+mrc")), parse("gru,reset=before/sgd+c").cell
+        ('nade:sgd+crm', 'gru,reset=before')
     """
-    output, colon, method = recipe.lower().rpartition(":")
+    cell, slash, rest = recipe.rpartition("/")
+    output, colon, method = rest.lower().rpartition(":")
     name, plus, letters = method.partition("+")
     known_output = output in OUTPUT_NAMES if colon else True
     known_letters = set(letters) <= set(LETTERS_OF.get(name, "")) and len(set(letters)) == len(letters)
@@ -270,11 +284,22 @@ def parse(recipe: str) -> Recipe:
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
             f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or adam, alone or with "
-            "+ and letters of l, r, with one of "
-            f"{', '.join(f'{output}:' for output in OUTPUT_NAMES)} in front or none"
-            + (f"; did you mean {hint[0]}?" if hint else "")
+            f"+ and letters of l, r; {', '.join(f'{output}:' for output in OUTPUT_NAMES)} or none in front, and before "
+            "all a cell, such as lstm/, or none" + (f"; did you mean {hint[0]}?" if hint else "")
         )
-    return Recipe(output or None, name, frozenset(letters))
+    found = Recipe(output or None, name, frozenset(letters), cell or None)
+    check_letters(found.letters, cell if slash else "leaky")
+    return found
+
+
+def check_letters(letters: frozenset[str], cell: str) -> None:
+    """Refuse leaky units among cells that have none."""
+    names = [layer.name for layer in parse_cell(cell)]
+    if "l" in letters and all(name in CELL_NAMES and name != "leaky" for name in names):
+        raise InputError(
+            f"the letter l stands for leaky units, which {cell} has not: leave it out, or take the cell leaky",
+            fields=["recipe", "cell"],
+        )
 
 
 class Layer(NamedTuple):
@@ -299,6 +324,7 @@ def settings(
     *,
     optimizer: str | None = None,
     momentum: float | None = None,
+    cell: str | None = None,
 ) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
 
@@ -308,13 +334,14 @@ def settings(
         targets: what is predicted; by default looked up by the data set's name.
         optimizer: an optimizer to use instead of the recipe's, with settings that suit it.
         momentum: a momentum to use instead of the recipe's; the learning rate is adjusted to it.
+        cell: a cell to use instead of the recipe's.
 
     Example:
         >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
     merged: dict = {}
-    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum):
+    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum, cell=cell):
         merged |= layer.values
     return TrainConfig(**merged)
 
@@ -326,6 +353,7 @@ def explain(
     *,
     optimizer: str | None = None,
     momentum: float | None = None,
+    cell: str | None = None,
 ) -> dict[str, Origin]:
     """Every setting of a recipe for a data set, with the layer that set it; arguments as for `settings`.
 
@@ -334,7 +362,7 @@ def explain(
         Origin(value=0.5, origin='clipping before nade on jsb')
     """
     found = {name: Origin(value, "default") for name, value in as_dict(TrainConfig()).items()}
-    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum):
+    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum, cell=cell):
         found |= {name: Origin(value, layer.origin) for name, value in layer.values.items()}
     return found
 
@@ -346,18 +374,22 @@ def layers(
     *,
     optimizer: str | None = None,
     momentum: float | None = None,
+    cell: str | None = None,
 ) -> list[Layer]:
     """The layers of settings of a recipe, each overriding those before it; arguments as for `settings`."""
-    output, method, letters = parse(recipe)
+    output, method, letters, named_cell = parse(recipe)
     kind = targets or target_kind(data)
-    chosen = output or TARGETS[kind]["output"]
-    # The usual output is not part of the name, so that naming it changes nothing.
-    canonical = str(Recipe(None if output == TARGETS[kind]["output"] else output, method, letters))
+    chosen, chosen_cell = output or TARGETS[kind]["output"], cell or named_cell or "leaky"
+    check_letters(letters, chosen_cell)
+    # The usual output and cell are not part of the name, so that naming them changes nothing.
+    shown = None if output == TARGETS[kind]["output"] else output
+    canonical = str(Recipe(shown, method, letters, None if chosen_cell == "leaky" else chosen_cell))
+    units = parse_cell(chosen_cell)[-1].name
     found = [
         Layer("plain descent", PLAIN),
         Layer(f"data of {kind}", TARGETS[kind]),
         Layer(method, METHODS[method]),
-        Layer("the recipe", {"recipe": canonical, "data": data, "output": chosen}),
+        Layer("the recipe", {"recipe": canonical, "data": data, "output": chosen, "cell": chosen_cell}),
         Layer(f"{method} before {chosen}", OUTPUTS.get((method, chosen), {})),
     ]
     for part in ("", *(letter for letter in LETTERS if letter in letters)):
@@ -367,6 +399,8 @@ def layers(
                 Layer(f"{LETTER_NAMES[part]} before {chosen} on {place}", DESCENT.get((chosen, place, part), {}))
                 for place in (kind, data)
             ]
+        if part == "":
+            found.append(Layer(f"{units} units", CELLS.get(units, {})))
     if "m" in letters:
         found.append(_slowed(found, momentum))
     found.append(Layer(f"tuned for {canonical} on {data}", TUNED.get((canonical, data), {})))

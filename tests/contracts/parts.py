@@ -27,6 +27,20 @@ DATASETS: dict[str, Callable[[], Dataset]] = {
     "series": tiny_series,
     "labels": tiny_labels,
 }
+LAYERS = "lstm,size=3+gru,context=0.9"
+PLACES = {
+    "lstm,peepholes": ("bernoulli", "music", "hf"),
+    "gru": ("softmax", "text", "sgd"),
+    "gru,reset=before": ("gaussian", "numbers", "adam"),
+    "multiplicative,factors=3": ("softmax", "text", "hf"),
+    "delayed,lags=1:3": ("softmax", "classes", "sgd"),
+    "band-pass": ("gaussian", "waves", "rmsprop"),
+    "lru": ("gaussian", "numbers", "hf"),
+    "rate,noise=0.01,excitatory=0.7,density=0.8": ("bernoulli", "music", "hf"),
+    "rate,learn_tau,learn_start": ("gaussian", "waves", "sgd"),
+    LAYERS: ("factored", "text", "sgd"),
+}
+"""Cells that are like others to outputs and optimizers, and where each is tried always; elsewhere it is slow."""
 SYMBOLS, TAKE_VECTORS = {"text", "classes"}, {"gated"}
 """Data whose inputs are symbols, and cells that are not made for them."""
 NOT_CONVEX = {"rbm", "mixture", "normal", "mdn", "rnade"}
@@ -76,14 +90,19 @@ def makes_sense(parts: Parts) -> bool:
     return fits and taken and not (parts.optimizer == "hf" and parts.output in NOT_CONVEX)
 
 
-def every(*lists: list[str]) -> list:
-    """Parameters for pytest: those that make sense, slow but for a covering set of them."""
-    possible = [parts for parts in (Parts(*names) for names in product(*lists)) if makes_sense(parts)]
-    few = covering(possible)
+def every(cells: list[str], *lists: list[str], places: list[str]) -> list:
+    """Parameters for pytest: those that make sense, slow but for a covering set of them and for some cells' places."""
+    possible = [parts for parts in (Parts(*names) for names in product(cells, *lists)) if makes_sense(parts)]
+    few = covering([parts for parts in possible if parts.cell not in PLACES])
+    few += [Parts(cell, *PLACES[cell][: len(lists)]) for cell in places]
     return [
         pytest.param(parts, id="-".join(parts), marks=() if parts in few else pytest.mark.slow) for parts in possible
     ]
 
 
-MODELS = every(CELLS.names(), OUTPUTS.names(), list(DATASETS))
-RUNS = every(CELLS.names(), OUTPUTS.names(), list(DATASETS), OPTIMIZERS.names())
+NAMES = sorted(
+    {*CELLS.names(), *PLACES} - {cell.partition(",")[0] for cell in PLACES if "," in cell and cell != LAYERS}
+)
+MODELS = every(NAMES, OUTPUTS.names(), list(DATASETS), places=[LAYERS])
+WALKS = every(NAMES, OUTPUTS.names(), list(DATASETS), places=list(PLACES))
+RUNS = every(NAMES, OUTPUTS.names(), list(DATASETS), OPTIMIZERS.names(), places=list(PLACES))

@@ -17,11 +17,11 @@ import pytest
 from longspan.errors import InputError
 from longspan.models.cells import LeakyCell
 from longspan.models.parts import Constant
-from longspan.ops import backend, factored, linear, outputs, recurrence, update
+from longspan.ops import backend, factored, gated, linear, outputs, recurrence, update
 from longspan.ops.backend import OPERATIONS, saturated
 from tests.ops import paths
 
-FAMILIES = [linear, recurrence, outputs, factored, update]
+FAMILIES = [linear, recurrence, gated, outputs, factored, update]
 # All different, so that one axis cannot stand in for another.
 AXES = ["time", "lane", "hidden", "input", "output", "key", "symbol", "step", "row", "number"]
 SIZES = dict(zip(AXES, (5, 3, 7, 4, 6, 8, 9, 10, 11, 2), strict=True))
@@ -36,7 +36,7 @@ BEST = paths.runnable()[1:2]
 
 
 def shape_of(form) -> tuple[int, ...]:
-    return tuple(SIZES[axis] for axis in form.axes)
+    return tuple(int(axis) if axis.isdecimal() else SIZES[axis] for axis in form.axes)
 
 
 def draw(rng, name, form):
@@ -70,7 +70,7 @@ def mistakes(operands, forms, contract):
         if shape:
             yield name, jax.ShapeDtypeStruct(shape[1:], dtype)
         for place, axis in enumerate(form.axes):
-            if axes.count(axis) > 1:
+            if axes.count(axis) > 1 or axis.isdecimal():
                 for size in (1, shape[place] + 1, shape[place] - 1, 2 * shape[place]):
                     yield name, jax.ShapeDtypeStruct((*shape[:place], size, *shape[place + 1 :]), dtype)
         alone = sum(other.kind == "Float" for other in forms.values()) == 1
@@ -140,7 +140,7 @@ def test_every_native_handler_is_in_use_and_every_operation_has_one():
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
         and isinstance(node.func, ast.Attribute) and node.func.attr in ("run", "call")
     }  # fmt: skip
-    chosen = {f"recurrence_{name}" for name in recurrence.ACTIVATIONS}
+    chosen = {f"{family}_{name}" for family in ("recurrence", "lstm", "gru") for name in recurrence.ACTIVATIONS}
     chosen |= {"sum_rows", "take_rows", "add_to_rows", "put_rows"}
     assert handlers == asked | chosen
 

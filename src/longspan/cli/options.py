@@ -117,6 +117,7 @@ def configure(recipe: str | None, arguments: list[str]) -> Base:
     choices = {
         "optimizer": find_flag(arguments, "--optimizer") or changes.get("optimizer"),
         "momentum": _number(find_flag(arguments, "--momentum"), changes.get("momentum")),
+        "cell": find_flag(arguments, "--cell") or changes.get("cell"),
     }
     config = dataclasses.replace(recipes.settings(*chosen, **choices), **changes)
     return Base(config, changes, recipes.explain(*chosen, **choices))

@@ -1,25 +1,93 @@
-"""Recurrent cells: `step` defines one step of one example, `run` handles time and lanes.
+"""Recurrent cells: those that see their input through one affine map, and the paper's among them.
 
-The paper's cell is the leaky one (section 3.2); with zero leak it is the standard recurrent network.
+The paper's cell is the leaky one (section 3.2); with zero leak it is the standard recurrent network. The others stand
+in modules of their own beside this one.
 """
 
 import math
+from abc import abstractmethod
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell
+from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell, walk
 from longspan.ops import recurrence
 from longspan.ops.linear import project
 from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan, leaky_trace, penalized_scan
 
 
-class LeakyCell(Cell):
+def drive_of(
+    inputs: Shaped[Array, "..."], weights: Float[Array, "input drive"], bias: Float[Array, " drive"]
+) -> Float[Array, "... drive"]:
+    """The input times its weights, plus bias; bytes and floats are vectors, other integers symbols."""
+    if jnp.issubdtype(inputs.dtype, jnp.integer) and inputs.dtype != jnp.uint8:
+        return weights[inputs] + bias
+    return inputs.astype(bias.dtype) @ weights + bias
+
+
+class DrivenCell(Cell):
+    """A cell that sees its input through one affine map, the drive, which is computed for a whole chunk at once.
+
+    A subclass defines `step_driven`, and may override `run_driven` by something faster.
+    """
+
+    input_weights: eqx.AbstractVar[Float[Array, "input drive"]]
+    bias: eqx.AbstractVar[Float[Array, " drive"]]
+
+    @abstractmethod
+    def step_driven(self, state: PyTree, drive: Float[Array, " drive"]) -> PyTree:
+        """The next state of one example, given the drive instead of the input."""
+
+    def step(self, state, inputs):
+        return self.step_driven(state, self.drive(inputs))
+
+    def drive(self, inputs: Shaped[Array, "..."]) -> Float[Array, "... drive"]:
+        """What the input of a step, or of several, adds to the pre-activations, bias included."""
+        return drive_of(inputs, self.input_weights, self.bias)
+
+    def drive_of_chunk(
+        self, inputs: Shaped[Array, "time lane ..."], length: Int[Array, ""]
+    ) -> Float[Array, "time lane drive"]:
+        """`drive` for all steps of a chunk."""
+        return project(inputs, self.input_weights, self.bias, length)
+
+    def run(self, state, inputs, resets, length, keys=None):
+        del keys
+        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length)
+
+    def run_driven(
+        self,
+        state: PyTree,
+        drive: Float[Array, "time lane drive"],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+    ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
+        """`run`, given the drive instead of the inputs."""
+        del length
+        return walk(self, self.step_driven, state, drive, resets)
+
+    def run_penalised(self, state, inputs, resets, length, weight):
+        return self.run_driven_penalised(state, self.drive_of_chunk(inputs, length), resets, length, weight)
+
+    def run_driven_penalised(
+        self,
+        state: PyTree,
+        drive: Float[Array, "time lane drive"],
+        resets: Bool[Array, "time lane"],
+        length: Int[Array, ""],
+        weight: Float[Array, "time lane"],
+    ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
+        """`run_penalised`, given the drive instead of the inputs."""
+        state, hidden = self.run_driven(state, drive, resets, length)
+        return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
+
+
+class LeakyCell(DrivenCell):
     r"""A simple recurrent network with leaky integration.
 
     .. math:: h_t = \alpha h_{t-1} + (1 - \alpha) f(h_{t-1} U + x_t W + b)
@@ -34,8 +102,8 @@ class LeakyCell(Cell):
     def initial_state(self):
         return jnp.zeros_like(self.bias)
 
-    def step(self, state, inputs):
-        value = self.activate(state @ self.recurrent + self.drive(inputs))
+    def step_driven(self, state, drive):
+        value = self.activate(state @ self.recurrent + drive)
         return self.leak.value * state + (1 - self.leak.value) * value
 
     def output(self, state):
@@ -45,32 +113,13 @@ class LeakyCell(Cell):
         """The nonlinearity."""
         return ACTIVATIONS[self.activation].value(pre_activation)
 
-    def drive(self, inputs: Shaped[Array, "..."]) -> Float[Array, "... hidden"]:
-        """The input's part of the pre-activation plus bias; bytes and floats are vectors, other integers symbols."""
-        if jnp.issubdtype(inputs.dtype, jnp.integer) and inputs.dtype != jnp.uint8:
-            return self.input_weights[inputs] + self.bias
-        return inputs.astype(self.bias.dtype) @ self.input_weights + self.bias
+    def run_driven(self, state, drive, resets, length):
+        hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
+        return hidden[-1], hidden
 
-    def run(self, state, inputs, resets, length):
-        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length)[:2]
-
-    def run_penalised(self, state, inputs, resets, length, weight):
-        return self.run_driven(state, self.drive_of_chunk(inputs, length), resets, length, weight)
-
-    def run_driven(
-        self,
-        state: Float[Array, "lane hidden"],
-        drive: Float[Array, "time lane hidden"],
-        resets: Bool[Array, "time lane"],
-        length: Int[Array, ""],
-        weight: Float[Array, "time lane"] | None = None,
-    ) -> tuple[Float[Array, "lane hidden"], Float[Array, "time lane hidden"], Float[Array, ""]]:
-        """`run_penalised`, given the drive instead of the inputs; without `weight` there is no penalty."""
+    def run_driven_penalised(self, state, drive, resets, length, weight):
         walked = (drive, state, self.recurrent, self.leak.value, resets, length)
-        if weight is None:
-            hidden, penalty = leaky_scan(self.activation, *walked), jnp.zeros(())
-        else:
-            hidden, penalty = penalized_scan(self.activation, *walked, weight)
+        hidden, penalty = penalized_scan(self.activation, *walked, weight)
         return hidden[-1], hidden, penalty
 
     def trace(self, state, inputs, resets, length):
@@ -97,22 +146,15 @@ class LeakyCell(Cell):
         _, arriving = jax.lax.scan(backward, jnp.zeros_like(state), (sent, resets, through_weights), reverse=True)
         return PulledBack(arriving, frozen.leak.value * arriving + at_drive @ self.recurrent.T)
 
-    def drive_of_chunk(
-        self, inputs: Shaped[Array, "time lane ..."], length: Int[Array, ""]
-    ) -> Float[Array, "time lane hidden"]:
-        """`drive` for all steps of a chunk."""
-        return project(inputs, self.input_weights, self.bias, length)
-
 
 @register_cell("leaky")
 def leaky_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> LeakyCell:
     """The paper's cell, with its fraction of leaky units."""
     key_input, key_recurrent, key_leak, _ = jax.random.split(key, 4)  # the last one is for the output
     size = config.hidden_size
-    scale = neutral_scale(config) if config.recurrent_scale == "auto" else config.recurrent_scale
     return LeakyCell(
         input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
-        recurrent=draw_recurrent(config.recurrent_init, size, scale, key=key_recurrent),
+        recurrent=draw_recurrent(config.recurrent_init, size, spectral_scale(config), key=key_recurrent),
         bias=jnp.zeros(size),
         leak=Constant(
             draw_leaks(
@@ -159,6 +201,11 @@ NEUTRAL_SCALE: dict[Activation, float] = {"tanh": 1.0, "sigmoid": 10.171, "recti
 It solves `scale**2 * E[f'(z)**2] = 1` for Gaussian pre-activations `z` of variance `scale**2 * E[f(z)**2]`. Sigmoid
 units need a large one, because their mean of one half already spreads the pre-activations.
 """
+
+
+def spectral_scale(config: TrainConfig) -> float:
+    """The `recurrent_scale` of a config for units with one matrix; `auto` is the neutral one."""
+    return neutral_scale(config) if config.recurrent_scale == "auto" else config.recurrent_scale
 
 
 def neutral_scale(config: TrainConfig) -> float:

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
-from longspan.models.parts import CELLS, OUTPUTS, Cell, Output
+from longspan.models.parts import OUTPUTS, Cell, Output
+from longspan.models.stack import hidden_size_of, make_cell
 
 
 class SequenceModel(eqx.Module):
@@ -44,7 +45,6 @@ def build(
             predicts.
         key: random key of the initial weights.
     """
-    cell = CELLS[config.cell](config, input_size, key=key)
-    hidden_size = jax.eval_shape(lambda: cell.output(cell.initial_state())).size
+    cell = make_cell(config, input_size, key=key)
     key_output = jax.random.split(key, 4)[3]  # cells use the other three
-    return SequenceModel(cell, OUTPUTS[config.output].make(config, hidden_size, base_rates, key=key_output))
+    return SequenceModel(cell, OUTPUTS[config.output].make(config, hidden_size_of(cell), base_rates, key=key_output))

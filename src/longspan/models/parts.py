@@ -1,7 +1,9 @@
 """What a cell and an output must provide, and how they are found by name.
 
 A part is made by a function of a config: `(config, input_size, *, key) -> Cell` or `(config, hidden_size, rates, *,
-key) -> Output`. Registered under a name, it can be used in a config, on the command line and in a run folder.
+key) -> Output`. Registered under a name, it can be used in a config, on the command line and in a run folder. A cell
+may have settings of its own, a frozen dataclass, which `cell` in a config gives after its name (`longspan.cellspec`)
+and which come to its function after `input_size`.
 
 Samples are made from `Candidates`: steps with their probabilities, from which `sampling` chooses one. A distribution of
 symbols lists them all; one of frames, of which there are 2^88, draws some.
@@ -65,7 +67,17 @@ class PulledBack(NamedTuple):
 
 
 class Cell(eqx.Module):
-    """A state-to-state map; `run` applies it over a chunk and may be overridden by something faster."""
+    """A state-to-state map; `run` applies it over a chunk and may be overridden by something faster.
+
+    A cell that draws random numbers says so by `takes_key`. Its `step` then has a third argument, a key or None, and so
+    has its `run` a fifth, one key for each lane or None. Training hands keys in; scores, samples and diagnoses are
+    those of the cell without noise.
+    """
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether `step` and `run` take keys."""
+        return False
 
     @abstractmethod
     def initial_state(self) -> PyTree:
@@ -85,18 +97,11 @@ class Cell(eqx.Module):
         inputs: Shaped[Array, "time lane ..."],
         resets: Bool[Array, "time lane"],
         length: Int[Array, ""],
+        keys: PRNGKeyArray | None = None,
     ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
         """Run every lane through a chunk; return the last state and the hidden vectors of all steps."""
         del length  # padding follows the last step of a stream, so its results are never used
-        fresh = self.initial_state()
-
-        def step_lane(state, now):
-            inputs, reset = now
-            start = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
-            state = self.step(start, inputs)
-            return state, self.output(state)
-
-        return jax.lax.scan(jax.vmap(step_lane), state, (inputs, resets))
+        return walk(self, self.step, state, inputs, resets, keys)
 
     def run_penalised(
         self,
@@ -159,6 +164,54 @@ class Cell(eqx.Module):
 def _handed(cell: Cell, before: PyTree, inputs: Shaped[Array, "..."], arriving: PyTree) -> PyTree:
     """The gradient at the state before a step, given the one at the state after it."""
     return jax.vjp(lambda state: cell.step(state, inputs), before)[1](arriving)[0]
+
+
+def walk(
+    cell: Cell,
+    step: Callable[..., PyTree],
+    state: PyTree,
+    inputs: PyTree,
+    resets: Bool[Array, "time lane"],
+    keys: PRNGKeyArray | None = None,
+) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
+    """Last state and hidden vectors of all steps, by a scan over time of `step`, mapped over lanes."""
+    fresh = cell.initial_state()
+
+    def step_lane(state, inputs, reset, *key):
+        start = jax.tree.map(lambda old, new: jnp.where(reset, new, old), state, fresh)
+        state = step(start, inputs, *key)
+        return state, cell.output(state)
+
+    def step_all(state, now):
+        number, inputs, reset = now
+        drawn = () if keys is None else (jax.vmap(jax.random.fold_in, (0, None))(keys, number),)
+        return jax.vmap(step_lane)(state, inputs, reset, *drawn)
+
+    return jax.lax.scan(step_all, state, (jnp.arange(len(resets)), inputs, resets))
+
+
+class _WithKeys(Cell):
+    """A cell that takes keys, with those it is to take."""
+
+    cell: Cell
+    keys: PRNGKeyArray
+
+    def initial_state(self):
+        return self.cell.initial_state()
+
+    def step(self, state, inputs):
+        return self.cell.step(state, inputs)
+
+    def output(self, state):
+        return self.cell.output(state)
+
+    def run(self, state, inputs, resets, length, keys=None):
+        return self.cell.run(state, inputs, resets, length, self.keys if keys is None else keys)
+
+
+def with_keys(cell: Cell, keys: Callable[[], PRNGKeyArray]) -> Cell:
+    """The cell with the randomness of a chunk, one key for each lane; itself if it draws nothing."""
+    return _WithKeys(cell, keys()) if cell.takes_key else cell
 
 
 class Candidates(NamedTuple):
@@ -298,13 +351,11 @@ class EstimatedOutput(Output):
         """A better estimate than `log_prob`, too expensive for more than a few hundred steps."""
 
 
-@runtime_checkable
-class CellFactory(Protocol):
-    """Makes an initial cell."""
+class CellPart(NamedTuple):
+    """A registered cell: `make(config, input_size, *, key)`, with its settings in third place if it has any."""
 
-    def __call__(self, config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> Any:
-        """Make a cell for inputs of `input_size` numbers or keys, or for `input_size` symbols."""
-        ...
+    make: Callable[..., Any]
+    settings: type | None = None
 
 
 @runtime_checkable
@@ -329,12 +380,17 @@ class OutputPart(NamedTuple):
     predicts: Predicted
 
 
-CELLS: Registry[CellFactory] = Registry("cell", "longspan.models")
+CELLS: Registry[CellPart] = Registry("cell", "longspan.models")
 OUTPUTS: Registry[OutputPart] = Registry("output", "longspan.models")
 
 
-def register_cell(name: str) -> Callable[[Factory], Factory]:
+def register_cell(name: str, *, settings: type | None = None) -> Callable[[Factory], Factory]:
     """A decorator that registers a function `(config, input_size, *, key) -> Cell` under a name.
+
+    Args:
+        name: the name used in configs.
+        settings: a frozen dataclass of settings of this cell alone, with defaults; the function is then
+            `(config, input_size, settings, *, key) -> Cell`.
 
     Example:
         >>> @register_cell("my-cell")
@@ -343,7 +399,7 @@ def register_cell(name: str) -> Callable[[Factory], Factory]:
     """
 
     def register(make: Factory) -> Factory:
-        CELLS.register(name)(make)
+        CELLS.register(name)(CellPart(make, settings))
         return make
 
     return register

@@ -54,7 +54,8 @@ class Form:
 
     def show(self, sizes: Mapping[str, int], dtype: Any) -> str:
         """What is expected, with the sizes and the dtype known so far."""
-        axes = ", ".join(f"{axis}={sizes[axis]}" if axis in sizes else axis for axis in self.axes)
+        known = {axis: f"{axis}={size}" for axis, size in sizes.items() if not axis.isdecimal()}
+        axes = ", ".join(known.get(axis, axis) for axis in self.axes)
         return f"{dtype if self.is_float and dtype else self.kind.lower()}[{axes}]"
 
 
@@ -185,7 +186,8 @@ def _dtype_of(value: Any) -> Any:
 def _has_form(array: jax.Array, form: Form, sizes: Mapping[str, int]) -> bool:
     sizes = dict(sizes)
     return len(array.shape) == len(form.axes) and all(
-        sizes.setdefault(axis, size) == size for axis, size in zip(form.axes, array.shape, strict=True)
+        size == (int(axis) if axis.isdecimal() else sizes.setdefault(axis, size))
+        for axis, size in zip(form.axes, array.shape, strict=True)
     )
 
 

@@ -59,7 +59,7 @@ def leaky_scan(
         resets: steps before which a lane forgets its state.
         length: steps that count; the others cost nothing.
     """
-    return _leaky_scan(_known(activation), drive, first, recurrent, leak, resets, length)
+    return _leaky_scan(check_activation(activation), drive, first, recurrent, leak, resets, length)
 
 
 @operation
@@ -77,7 +77,7 @@ def penalized_scan(
 
     The weights `w` are constants, too.
     """
-    return _penalized_scan(_known(activation), drive, first, recurrent, leak, resets, length, weight)
+    return _penalized_scan(check_activation(activation), drive, first, recurrent, leak, resets, length, weight)
 
 
 @operation
@@ -88,7 +88,7 @@ def leaky_trace(
 
     No derivative flows through the slopes.
     """
-    return _leaky_trace(_known(activation), drive, first, recurrent, leak, resets, length)
+    return _leaky_trace(check_activation(activation), drive, first, recurrent, leak, resets, length)
 
 
 @operation
@@ -103,7 +103,7 @@ def forward(
     activation: Activation,
 ) -> tuple[Steps, Steps]:
     """The hidden states and the gains (1 - a) f'(...), on which the two linear walks depend."""
-    twin = partial(forward_twin, activation=_known(activation))
+    twin = partial(forward_twin, activation=check_activation(activation))
     operands = (drive, first, recurrent, leak, resets, length)
     return backend.run(f"recurrence_{activation}", twin, [drive, drive], *operands)
 
@@ -144,15 +144,20 @@ def penalized_adjoint(
 
 
 @operation
-def previous_product(first: State, hidden: Steps, resets: Resets, length: Length, weights: Square) -> Steps:
+def previous_product(
+    first: State, hidden: Steps, resets: Resets, length: Length, weights: Float[Array, "hidden output"]
+) -> Float[Array, "time lane output"]:
     """k_t h_{t-1} W for every step t < length: how a change of U enters the drive."""
-    return backend.run("recurrence_product", _previous_product_twin, [hidden], first, hidden, resets, length, weights)
+    result = jax.ShapeDtypeStruct((*hidden.shape[:2], weights.shape[1]), hidden.dtype)
+    return backend.run("recurrence_product", _previous_product_twin, [result], first, hidden, resets, length, weights)
 
 
 @operation
-def previous_outer(first: State, hidden: Steps, resets: Resets, length: Length, drive_cotangent: Steps) -> Square:
+def previous_outer(
+    first: State, hidden: Steps, resets: Resets, length: Length, drive_cotangent: Float[Array, "time lane output"]
+) -> Float[Array, "hidden output"]:
     """The sum over steps of (k_t h_{t-1})^T c_t: the gradient of U, the transpose of `previous_product`."""
-    result = jax.ShapeDtypeStruct((hidden.shape[2],) * 2, hidden.dtype)
+    result = jax.ShapeDtypeStruct((hidden.shape[2], drive_cotangent.shape[2]), hidden.dtype)
     operands = (first, hidden, resets, length, drive_cotangent)
     return backend.run("recurrence_outer", _previous_outer_twin, [result], *operands)
 
@@ -165,7 +170,8 @@ def previous_states(first: State, hidden: Steps, resets: Resets) -> Steps:
 # Derivative rules.
 
 _push = linear_map(tangent, adjoint)
-_follow_recurrent = linear_map(previous_product, previous_outer)
+follow_recurrent = linear_map(previous_product, previous_outer)
+"""`previous_product` as a linear map of the matrix."""
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -253,7 +259,7 @@ def _drive_change(primals, tangents, hidden):
     change = instantiate(tangents[0], drive)
     if isinstance(tangents[2], SymbolicZero):
         return change
-    return change + _follow_recurrent(first, hidden, resets, length, tangents[2])
+    return change + follow_recurrent(first, hidden, resets, length, tangents[2])
 
 
 def _hidden_change(primals, tangents, gain, change):
@@ -323,7 +329,8 @@ def _previous_outer_twin(first, hidden, resets, length, cotangent):
     return linear.outer_twin(previous_states(first, hidden, resets), length, cotangent)
 
 
-def _known(activation: Activation) -> Activation:
+def check_activation(activation: Activation) -> Activation:
+    """The activation, or an `InputError` if there is none of that name."""
     if activation not in ACTIVATIONS:
         raise InputError(f"The activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     return activation

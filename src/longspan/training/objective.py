@@ -15,9 +15,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
-from longspan.models.cells import LeakyCell
+from longspan.models.cells import DrivenCell
 from longspan.models.model import SequenceModel
-from longspan.models.parts import OutputByRows
+from longspan.models.parts import OutputByRows, with_keys
 from longspan.ops import backend, noise
 from longspan.ops.linear import RowGradient
 from longspan.optim.blocks import Gradient, Table
@@ -44,6 +44,10 @@ class Keys(NamedTuple):
 
     output: PRNGKeyArray
     dropout: PRNGKeyArray
+
+    def of_lanes(self, lanes: int) -> PRNGKeyArray:
+        """A key for each lane, for cells with noise of their own; dropout uses its key in another way."""
+        return jax.random.split(jax.random.fold_in(self.dropout, lanes), lanes)
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,11 @@ class Objective:
     ) -> tuple[PyTree, Float[Array, "time lane"], Float[Array, ""] | float]:
         """The state after a chunk, the loss of each step, and the L1 penalty."""
         walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
+        cell = with_keys(model.cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
         if self.l1 > 0:
-            state, hidden, penalty = model.cell.run_penalised(*walked, self._penalty_weights(chunk))
+            state, hidden, penalty = cell.run_penalised(*walked, self._penalty_weights(chunk))
         else:
-            (state, hidden), penalty = model.run(*walked), 0.0
+            (state, hidden), penalty = cell.run(*walked), 0.0
         hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
         return state, model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), penalty
 
@@ -158,9 +163,12 @@ class Objective:
 
         def loss(params, drive):
             model = eqx.combine(params, context.constants)
-            assert isinstance(model.cell, LeakyCell)
-            weights = self._penalty_weights(chunk) if self.l1 > 0 else None
-            state, hidden, penalty = model.cell.run_driven(carry.state, drive, chunk.resets, chunk.lengths, weights)
+            assert isinstance(model.cell, DrivenCell)
+            walked = (carry.state, drive, chunk.resets, chunk.lengths)
+            if self.l1 > 0:
+                state, hidden, penalty = model.cell.run_driven_penalised(*walked, self._penalty_weights(chunk))
+            else:
+                (state, hidden), penalty = model.cell.run_driven(*walked), jnp.zeros(())
             keys = _keys(context, carry)
             hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
             if isinstance(model.output, OutputByRows):
@@ -171,7 +179,7 @@ class Objective:
             value, observed = self._sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
-        assert isinstance(params.cell, LeakyCell)
+        assert isinstance(params.cell, DrivenCell)
         drive = params.cell.drive_of_chunk(chunk.inputs, chunk.lengths)
         (value, (observed, output_rows)), (gradient, parts) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
             params, drive
@@ -229,7 +237,9 @@ def _squares(states: PyTree) -> Float[Array, "time lane"]:
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
-    if not isinstance(model.cell, LeakyCell) or chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
+    if not isinstance(model.cell, DrivenCell) or model.cell.takes_key:
+        return False
+    if chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
         return False
     return model.cell.input_weights.shape[0] > chunk.inputs.size
 

@@ -80,7 +80,7 @@ def _pretrain_frames(
 ) -> Joint:
     """Fit the output to frames in random order, with the hidden state held at zero."""
     params, constants = split_constants(output)
-    hidden = jnp.zeros((config.chunk_length, 1, config.hidden_size))
+    hidden = jnp.zeros((config.chunk_length, 1, len(output.visible_weights)))
 
     def loss(params, step, chunk: Any, key: PRNGKeyArray):
         losses = eqx.combine(params, constants).loss(

@@ -13,14 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt32
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.data.sequences import song_order
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel
-from longspan.models.parts import ExactOutput
+from longspan.models.parts import Cell, ExactOutput, with_keys
+from longspan.models.stack import hidden_size_of
 from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState
@@ -38,6 +39,7 @@ class Sequences(NamedTuple):
         constants: the parts of the model that are not trained.
         kept: with dropout, the mask of the hidden units that the output sees; fixed during an update, whose objective
             must not change.
+        keys: for cells with noise, the data of a key for each sequence; fixed for the same reason.
     """
 
     inputs: Shaped[Array, "time lane ..."]
@@ -50,9 +52,10 @@ class Sequences(NamedTuple):
     inner_scale: Float[Array, ""]
     constants: SequenceModel
     kept: Bool[Array, "time lane hidden"] | None = None
+    keys: UInt32[Array, "lane data"] | None = None
 
 
-AXES: Any = Sequences(1, 1, 1, 1, first=0, steps=0, scale=None, inner_scale=None, constants=None, kept=1)  # pyright: ignore
+AXES: Any = Sequences(1, 1, 1, 1, first=0, steps=0, scale=None, inner_scale=None, constants=None, kept=1, keys=0)  # pyright: ignore
 
 
 @partial(jax.jit, static_argnums=0)
@@ -87,6 +90,7 @@ class Block:
         constants: SequenceModel,
         mean: bool,
         kept: Bool[np.ndarray, "time lane hidden"] | None = None,
+        keys: UInt32[np.ndarray, "lane data"] | None = None,
     ):
         inputs, targets, resets, mask, lengths = chunks
         self.chunks = Chunks(*map(_side_by_side, (inputs, targets, resets, mask)), lengths=lengths)
@@ -94,6 +98,7 @@ class Block:
         self.constants = constants
         self.mean = mean
         self.kept = kept
+        self.keys = keys
         mask = self.chunks.mask
         self.steps = np.where(mask.any(axis=0), len(mask) - np.argmax(mask[::-1], axis=0), 0).astype(np.int32)
 
@@ -120,6 +125,7 @@ class Block:
             inner_scale=jnp.float32(mask.size / steps.sum()),
             constants=self.constants,
             kept=None if self.kept is None else jnp.asarray(self.kept[:, numbers]),
+            keys=None if self.keys is None else jnp.asarray(self.keys[numbers]),
         )
         return jax.device_put(batch)  # once, not for every product
 
@@ -225,8 +231,10 @@ class SecondOrder:
             return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
         counting = chunks._replace(mask=counted)
-        seen = self._kept(params, counted.shape, context, state)
-        block = Block(counting, entered, context.constants, self.mean, seen)
+        cell = eqx.combine(params, context.constants).cell
+        key = jax.random.fold_in(context.key, state.step)
+        seen, keys = self._kept(cell, counted.shape, key), _noise_keys(cell, counted.shape, key)
+        block = Block(counting, entered, context.constants, self.mean, seen, keys)
         part = draw(block.steps, self.curvature_sequences, self.seed, int(state.step))
         params, state, info = self.method.update(
             params,
@@ -237,22 +245,29 @@ class SecondOrder:
         )
         return params, state, carry, Info(observed, figures(info), 1)
 
-    def _kept(self, params, shape, context, state) -> np.ndarray | None:
+    def _kept(self, cell: Cell, shape: tuple[int, int, int], key: PRNGKeyArray) -> np.ndarray | None:
         """The dropout mask of an update, determined by seed and update."""
         if self.objective.dropout == 0:
             return None
-        cell = eqx.combine(params, context.constants).cell
-        units = cell.output(cell.initial_state()).size
+        units = hidden_size_of(cell)
         chunks, steps, lanes = shape
-        key = jax.random.fold_in(context.key, state.step)
         return np.asarray(dropout_mask(key, self.objective.dropout, (steps, chunks * lanes, units)))
+
+
+def _noise_keys(cell: Cell, shape: tuple[int, int, int], key: PRNGKeyArray) -> np.ndarray | None:
+    """A key for each sequence of an update, as data, for a cell with noise of its own."""
+    if not cell.takes_key:
+        return None
+    chunks, _, lanes = shape
+    return np.asarray(jax.random.key_data(jax.random.split(jax.random.fold_in(key, 1), chunks * lanes)))
 
 
 def network(objective: Objective, params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
     model = eqx.combine(params, batch.constants)
     length = jnp.max(batch.steps)
-    hidden, inner, weights = model.cell.trace(batch.first, batch.inputs, batch.resets, length)
+    cell = model.cell if batch.keys is None else with_keys(model.cell, partial(jax.random.wrap_key_data, batch.keys))
+    hidden, inner, weights = cell.trace(batch.first, batch.inputs, batch.resets, length)
     inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
     logits = _exact(model).logits(objective.seen(hidden, batch.kept), batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))

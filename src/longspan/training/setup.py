@@ -16,7 +16,8 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks, DataRecord, Dataset
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel, build
-from longspan.models.parts import CELLS, OUTPUTS
+from longspan.models.parts import OUTPUTS
+from longspan.models.stack import check_cell
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, observer
 from longspan.training.runs import Given, Run
@@ -93,7 +94,7 @@ def check_parts(config: TrainConfig, data: DataRecord, given: Given) -> None:
         if loose:
             raise InputError(f"{loose[0]} of the model is not an array: declare it static with eqx.field(static=True)")
         return
-    _ = CELLS[config.cell]
+    check_cell(config)
     predicts = OUTPUTS[config.output].predicts
     if predicts != data.predicted:
         raise InputError(

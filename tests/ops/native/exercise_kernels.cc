@@ -61,8 +61,33 @@ void recurrence(long time, long lanes, long units, long length) {
   recurrence_tangent(r, gain.data(), drive.data(), result.data());
   recurrence_adjoint(r, gain.data(), drive.data(), result.data());
   recurrence_adjoint(r, gain.data(), drive.data(), result.data(), {hidden.data(), weight.data()});
-  recurrence_product(r, first.data(), hidden.data(), recurrent.data(), result.data());
-  recurrence_outer(r, first.data(), hidden.data(), drive.data(), square.data());
+  recurrence_product(r, units, first.data(), hidden.data(), recurrent.data(), result.data());
+  recurrence_outer(r, units, first.data(), hidden.data(), drive.data(), square.data());
+}
+
+void gated(long time, long lanes, long units, long length) {
+  const long steps = time * lanes * units, state = lanes * units;
+  Floats recurrent(4 * units * units), drive(4 * steps), first(state), first_cell(state), peepholes(3 * units);
+  Floats hidden(steps), cells(steps), slopes(4 * steps), keeps(2 * steps), result(4 * steps), wide(4 * units * units);
+  Flags resets(time * lanes);
+  const Recurrence r{time, lanes, units, length, recurrent.data(), nullptr, resets.data.get()};
+  const LstmStates of_lstm{hidden.data(), cells.data(), slopes.data(), keeps.data()};
+  for (const Activation f : {Activation::tanh, Activation::sigmoid, Activation::rectifier}) {
+    lstm_forward(r, f, drive.data(), first.data(), first_cell.data(), peepholes.data(), of_lstm);
+  }
+  lstm_tangent(r, slopes.data(), keeps.data(), drive.data(), first.data(), first_cell.data(), hidden.data(),
+               cells.data());
+  lstm_adjoint(r, slopes.data(), keeps.data(), hidden.data(), first_cell.data(), result.data(), first.data(),
+               first_cell.data());
+  recurrence_product(r, 4 * units, first.data(), hidden.data(), recurrent.data(), result.data());
+  recurrence_outer(r, 4 * units, first.data(), hidden.data(), result.data(), wide.data());
+  Floats square(3 * units * units), drives(3 * steps), through(3 * steps), gates(3 * steps), bias(units);
+  const Recurrence g{time, lanes, units, length, square.data(), nullptr, resets.data.get()};
+  for (const Activation f : {Activation::tanh, Activation::sigmoid, Activation::rectifier}) {
+    gru_forward(g, f, drives.data(), first.data(), bias.data(), {hidden.data(), gates.data(), keeps.data()});
+  }
+  gru_tangent(g, gates.data(), keeps.data(), drives.data(), through.data(), first.data(), hidden.data());
+  gru_adjoint(g, gates.data(), keeps.data(), hidden.data(), drives.data(), through.data(), first.data());
 }
 
 void products(long rows, long all_rows, long inputs, long outputs) {
@@ -168,7 +193,10 @@ int main(int count, char** arguments) {
     for (const long units : short_form ? std::vector<long>{3, 200} : std::vector<long>{1, 3, 8, 17, 37, 250}) {
       for (const long lanes : {1, 2, 5}) {
         for (const long time : {1, 4}) {
-          for (const long length : {0l, 1l, time}) recurrence(time, lanes, units, length);
+          for (const long length : {0l, 1l, time}) {
+            recurrence(time, lanes, units, length);
+            gated(time, lanes, units, length);
+          }
         }
       }
       for (const long rows : {0, 1, 7, 19}) {

@@ -114,15 +114,88 @@ void penalized_adjoint(Floats<2> recurrent, Floats<1> leak, Floats<3> gain, Flag
 void previous_product(Floats<2> first, Floats<3> hidden, Flags resets, Length length, Floats<2> weights,
                       FloatsOut<3> result) {
   const Walk walk(hidden, resets, length);
-  recurrence_product(walk, data(first, walk.lanes, walk.units), walk.states(hidden),
-                     data(weights, walk.units, walk.units), walk.states(result));
+  const long columns = weights.dimensions()[1];
+  recurrence_product(walk, columns, data(first, walk.lanes, walk.units), walk.states(hidden),
+                     data(weights, walk.units, columns), data(result, walk.time, walk.lanes, columns));
 }
 
 void previous_outer(Floats<2> first, Floats<3> hidden, Flags resets, Length length, Floats<3> cotangent,
                     FloatsOut<2> result) {
   const Walk walk(hidden, resets, length);
-  recurrence_outer(walk, data(first, walk.lanes, walk.units), walk.states(hidden), walk.states(cotangent),
-                   data(result, walk.units, walk.units));
+  const long columns = cotangent.dimensions()[2];
+  recurrence_outer(walk, columns, data(first, walk.lanes, walk.units), walk.states(hidden),
+                   data(cotangent, walk.time, walk.lanes, columns), data(result, walk.units, columns));
+}
+
+// Gated recurrences.
+
+struct GatedWalk : Recurrence {
+  GatedWalk(Floats<4> slopes, Floats<3> recurrent, Flags resets, Length length, long gates) : Recurrence{} {
+    const auto shape = slopes.dimensions();
+    time = shape[0], lanes = shape[1], units = shape[3];
+    this->length = bounded(length, time);
+    this->resets = data(resets, time, lanes);
+    this->recurrent = data(recurrent, units, gates, units);
+  }
+  template <class Buffer>
+  float* steps(Buffer buffer) const {
+    return data(buffer, time, lanes, units);
+  }
+  template <class Buffer>
+  float* steps(Buffer buffer, long parts) const {
+    return data(buffer, time, lanes, parts, units);
+  }
+  template <class Buffer>
+  float* state(Buffer buffer) const {
+    return data(buffer, lanes, units);
+  }
+};
+
+template <Activation activation>
+void run_lstm(Floats<4> drive, Floats<2> first, Floats<2> first_cell, Floats<3> recurrent, Floats<2> peepholes,
+              Flags resets, Length length, FloatsOut<3> hidden, FloatsOut<3> cells, FloatsOut<4> slopes,
+              FloatsOut<4> keeps) {
+  const GatedWalk w(drive, recurrent, resets, length, 4);
+  lstm_forward(w, activation, w.steps(drive, 4), w.state(first), w.state(first_cell), data(peepholes, 3, w.units),
+               {w.steps(hidden), w.steps(cells), w.steps(slopes, 4), w.steps(keeps, 2)});
+}
+
+void run_lstm_tangent(Floats<3> recurrent, Floats<4> slopes, Floats<4> keeps, Flags resets, Length length,
+                      Floats<4> drive, Floats<2> first, Floats<2> first_cell, FloatsOut<3> hidden,
+                      FloatsOut<2> last_cell) {
+  const GatedWalk w(slopes, recurrent, resets, length, 4);
+  lstm_tangent(w, w.steps(slopes, 4), w.steps(keeps, 2), w.steps(drive, 4), w.state(first), w.state(first_cell),
+               w.steps(hidden), w.state(last_cell));
+}
+
+void run_lstm_adjoint(Floats<3> recurrent, Floats<4> slopes, Floats<4> keeps, Flags resets, Length length,
+                      Floats<3> hidden, Floats<2> last_cell, FloatsOut<4> drive, FloatsOut<2> first,
+                      FloatsOut<2> first_cell) {
+  const GatedWalk w(slopes, recurrent, resets, length, 4);
+  lstm_adjoint(w, w.steps(slopes, 4), w.steps(keeps, 2), w.steps(hidden), w.state(last_cell), w.steps(drive, 4),
+               w.state(first), w.state(first_cell));
+}
+
+template <Activation activation>
+void run_gru(Floats<4> drive, Floats<2> first, Floats<3> recurrent, Floats<1> candidate_bias, Flags resets,
+             Length length, FloatsOut<3> hidden, FloatsOut<4> slopes, FloatsOut<4> keeps) {
+  const GatedWalk w(drive, recurrent, resets, length, 3);
+  gru_forward(w, activation, w.steps(drive, 3), w.state(first), data(candidate_bias, w.units),
+              {w.steps(hidden), w.steps(slopes, 3), w.steps(keeps, 2)});
+}
+
+void run_gru_tangent(Floats<3> recurrent, Floats<4> slopes, Floats<4> keeps, Flags resets, Length length,
+                     Floats<4> drive, Floats<4> recurrent_drive, Floats<2> first, FloatsOut<3> hidden) {
+  const GatedWalk w(slopes, recurrent, resets, length, 3);
+  gru_tangent(w, w.steps(slopes, 3), w.steps(keeps, 2), w.steps(drive, 3), w.steps(recurrent_drive, 3), w.state(first),
+              w.steps(hidden));
+}
+
+void run_gru_adjoint(Floats<3> recurrent, Floats<4> slopes, Floats<4> keeps, Flags resets, Length length,
+                     Floats<3> hidden, FloatsOut<4> drive, FloatsOut<4> recurrent_drive, FloatsOut<2> first) {
+  const GatedWalk w(slopes, recurrent, resets, length, 3);
+  gru_adjoint(w, w.steps(slopes, 3), w.steps(keeps, 2), w.steps(hidden), w.steps(drive, 3), w.steps(recurrent_drive, 3),
+              w.state(first));
 }
 
 // Products. Rows of all steps and lanes follow each other.
@@ -412,6 +485,17 @@ LONGSPAN_OPERATION(longspan_recurrence_adjoint, adjoint);
 LONGSPAN_OPERATION(longspan_recurrence_penalized_adjoint, penalized_adjoint);
 LONGSPAN_OPERATION(longspan_recurrence_product, previous_product);
 LONGSPAN_OPERATION(longspan_recurrence_outer, previous_outer);
+
+LONGSPAN_OPERATION(longspan_lstm_tanh, run_lstm<Activation::tanh>);
+LONGSPAN_OPERATION(longspan_lstm_sigmoid, run_lstm<Activation::sigmoid>);
+LONGSPAN_OPERATION(longspan_lstm_rectifier, run_lstm<Activation::rectifier>);
+LONGSPAN_OPERATION(longspan_lstm_tangent, run_lstm_tangent);
+LONGSPAN_OPERATION(longspan_lstm_adjoint, run_lstm_adjoint);
+LONGSPAN_OPERATION(longspan_gru_tanh, run_gru<Activation::tanh>);
+LONGSPAN_OPERATION(longspan_gru_sigmoid, run_gru<Activation::sigmoid>);
+LONGSPAN_OPERATION(longspan_gru_rectifier, run_gru<Activation::rectifier>);
+LONGSPAN_OPERATION(longspan_gru_tangent, run_gru_tangent);
+LONGSPAN_OPERATION(longspan_gru_adjoint, run_gru_adjoint);
 
 LONGSPAN_OPERATION(longspan_affine, run_affine);
 LONGSPAN_OPERATION(longspan_affine_transposed, run_affine_transposed);

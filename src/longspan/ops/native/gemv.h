@@ -10,19 +10,24 @@ namespace longspan {
 
 constexpr long kRowsAtOnce = 8;
 
-// A square matrix whose rows are whole vectors: the original if they already are, else a copy padded with zeros.
-struct PaddedSquare {
+// A matrix of `size` rows, and as many columns for each of its gates, laid out so that the columns of every gate are
+// whole vectors: the original if they already are, else a copy padded with zeros.
+struct PaddedMatrix {
   const float* data;
-  long size, padded;
+  long size, padded, width;
 
-  PaddedSquare(Scratch& scratch, const float* matrix, long size)
-      : data(matrix), size(size), padded(round_up(size, kWidth)) {
+  PaddedMatrix(Scratch& scratch, const float* matrix, long size, long gates = 1)
+      : data(matrix), size(size), padded(round_up(size, kWidth)), width(gates * padded) {
     if (size == padded) return;
-    float* copy = scratch.take(padded * padded);
-    std::memset(copy, 0, padded * padded * sizeof(float));
-    for (long i = 0; i < size; ++i) std::memcpy(copy + i * padded, matrix + i * size, size * sizeof(float));
+    float* copy = scratch.take(padded * width);
+    std::memset(copy, 0, padded * width * sizeof(float));
+    for (long i = 0; i < size * gates; ++i)
+      std::memcpy(copy + target(i, gates), matrix + i * size, size * sizeof(float));
     data = copy;
   }
+
+ private:
+  long target(long i, long gates) const { return i / gates * width + i % gates * padded; }
 };
 
 // y += x[0..rows) * (the first rows of u); y stays in the first-level cache while u streams past.
@@ -39,30 +44,30 @@ inline void add_rows(const float* u, long stride, const float* x, float* y, long
 }
 
 // y += x u in the columns [from, to), whole vectors of them; y is padded.
-inline void add_product(const PaddedSquare& u, const float* x, float* y, long from, long to, bool backwards) {
+inline void add_product(const PaddedMatrix& u, const float* x, float* y, long from, long to, bool backwards) {
   const long blocks = u.size / kRowsAtOnce, columns = to - from;
   const float* first = u.data + from;
   y += from;
-  for (long i = blocks * kRowsAtOnce; i < u.size; ++i) add_rows<1>(first + i * u.padded, u.padded, x + i, y, columns);
+  for (long i = blocks * kRowsAtOnce; i < u.size; ++i) add_rows<1>(first + i * u.width, u.width, x + i, y, columns);
   for (long b = 0; b < blocks; ++b) {
     const long i = (backwards ? blocks - 1 - b : b) * kRowsAtOnce;
-    add_rows<kRowsAtOnce>(first + i * u.padded, u.padded, x + i, y, columns);
+    add_rows<kRowsAtOnce>(first + i * u.width, u.width, x + i, y, columns);
   }
 }
 
 // y += x u^T in the columns [from, to), whole vectors of them; x and y are padded, x with zeros.
-inline void add_transposed_product(const PaddedSquare& u, const float* x, float* y, long from, long to,
+inline void add_transposed_product(const PaddedMatrix& u, const float* x, float* y, long from, long to,
                                    bool backwards) {
   for (long b = 0; b < to - from; b += kWidth) {
     const long i = backwards ? to - kWidth - b : from + b;
-    const float* rows = u.data + i * u.padded;
+    const float* rows = u.data + i * u.width;
     Vector dots[kWidth];
 #pragma GCC unroll 16
     for (int r = 0; r < kWidth; ++r) dots[r] = Vector{};
-    for (long j = 0; j < u.padded; j += kWidth) {
+    for (long j = 0; j < u.width; j += kWidth) {
       const Vector value = load(x + j);
 #pragma GCC unroll 16
-      for (int r = 0; r < kWidth; ++r) dots[r] += value * load(rows + r * u.padded + j);
+      for (int r = 0; r < kWidth; ++r) dots[r] += value * load(rows + r * u.width + j);
     }
     store(y + i, load(y + i) + sums(dots));
   }

@@ -8,11 +8,11 @@ namespace longspan {
 
 enum class Activation { tanh, sigmoid, rectifier };
 
-// What the three walks through time share. Steps from `length` on are not computed; their outputs are zero.
+// What all walks through time share. Steps from `length` on are not computed; their outputs are zero.
 struct Recurrence {
   long time, lanes, units, length;
-  const float* recurrent;  // [units, units]
-  const float* leak;       // [units]
+  const float* recurrent;  // [units, units], or with gates [units, gates, units]
+  const float* leak;       // [units], for leaky units alone
   const bool* resets;      // [time, lanes]: the state before this step is dropped
 };
 
@@ -22,8 +22,9 @@ void recurrence_forward(const Recurrence&, Activation, const float* drive, const
 void recurrence_tangent(const Recurrence&, const float* gain, const float* drive_tangent, float* hidden_tangent);
 // What the recurrent weights multiply: previous_t = k_t hidden_{t-1}. Its product with a matrix, and the transpose,
 // the sum of the outer products of previous_t and cotangent_t.
-void recurrence_product(const Recurrence&, const float* first, const float* hidden, const float* weights, float* y);
-void recurrence_outer(const Recurrence&, const float* first, const float* hidden, const float* cotangent,
+void recurrence_product(const Recurrence&, long columns, const float* first, const float* hidden, const float* weights,
+                        float* y);
+void recurrence_outer(const Recurrence&, long columns, const float* first, const float* hidden, const float* cotangent,
                       float* weights);
 
 // A penalty on the size of the states: the sum over steps and lanes of weight times |hidden|, summed over units.
@@ -33,6 +34,32 @@ struct Penalty {
 
 void recurrence_adjoint(const Recurrence&, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
                         const Penalty& = {});
+
+// LSTM. Arrays of a step hold its gates one after the other: input, forget, candidate, output. Of each step the forward
+// walk keeps what the linear ones need, with c the cell state, k its value before the step:
+//   slopes: dc/d(input), dc/d(forget), dc/d(candidate) and dh/d(output) pre-activation
+//   keeps: dc/dk and dh/dc, each including what flows through peepholes
+struct LstmStates {
+  float *hidden, *cells, *slopes, *keeps;  // [time, lanes, 1 | 1 | 4 | 2, units]
+};
+void lstm_forward(const Recurrence&, Activation, const float* drive, const float* first, const float* first_cell,
+                  const float* peepholes, const LstmStates&);
+void lstm_tangent(const Recurrence&, const float* slopes, const float* keeps, const float* drive, const float* first,
+                  const float* first_cell, float* hidden, float* last_cell);
+void lstm_adjoint(const Recurrence&, const float* slopes, const float* keeps, const float* hidden,
+                  const float* last_cell, float* drive, float* first, float* first_cell);
+
+// GRU. Gates are reset, update and candidate; the candidate's recurrent part is multiplied by the reset gate. `slopes`
+// are dh / d(what the recurrent weights add to each gate), `keeps` are dh/dh_before and dh/d(drive of the candidate).
+struct GruStates {
+  float *hidden, *slopes, *keeps;  // [time, lanes, 1 | 3 | 2, units]
+};
+void gru_forward(const Recurrence&, Activation, const float* drive, const float* first, const float* candidate_bias,
+                 const GruStates&);
+void gru_tangent(const Recurrence&, const float* slopes, const float* keeps, const float* drive,
+                 const float* recurrent_drive, const float* first, float* hidden);
+void gru_adjoint(const Recurrence&, const float* slopes, const float* keeps, const float* hidden, float* drive,
+                 float* recurrent_drive, float* first);
 
 // Rows of all steps and lanes one after the other; only the first `rows` of them are in use.
 struct Affine {

@@ -7,69 +7,10 @@
 #include "gemm.h"
 #include "gemv.h"
 #include "kernels.h"
-#include "threads.h"
+#include "walk.h"
 
 namespace longspan {
 namespace {
-
-constexpr long kLanesAThread = 2;
-
-struct HyperbolicTangent {
-  static Vector value(Vector z) { return hyperbolic_tangent(z); }
-  static Vector slope(Vector, Vector value) { return 1.0f - value * value; }
-};
-struct Logistic {
-  static Vector value(Vector z) { return logistic(z); }
-  static Vector slope(Vector, Vector value) { return value * (1.0f - value); }
-};
-struct Rectifier {
-  static Vector value(Vector z) { return at_least(z, 0.0f); }
-  static Vector slope(Vector z, Vector) { return z > 0.0f ? broadcast(1.0f) : Vector{}; }
-};
-
-// Some neighbouring lanes of a walk. Rows of a step lie `r.units` apart, steps `step` apart.
-struct Lanes {
-  const Recurrence& r;
-  long first, count, step;
-
-  Lanes(const Recurrence& r, long first, long count) : r(r), first(first), count(count), step(r.lanes * r.units) {}
-
-  long at(long t, long lane) const { return t * step + (first + lane) * r.units; }
-  bool reset(long t, long lane) const { return r.resets[t * r.lanes + first + lane]; }
-  long resets(long t) const {
-    long total = 0;
-    for (long b = 0; b < count; ++b) total += reset(t, b);
-    return total;
-  }
-
-  // The states before step t, lanes that are reset replaced by zeros, or nullptr where nothing is left.
-  const float* before(long t, const float* start, const float* states, float* room) const {
-    const float* rows = t ? states + at(t - 1, 0) : start ? start + first * r.units : nullptr;
-    const long dropped = resets(t);
-    if (!rows || dropped == count) return nullptr;
-    if (dropped == 0) return rows;
-    std::memcpy(room, rows, count * r.units * sizeof(float));
-    for (long b = 0; b < count; ++b) {
-      if (reset(t, b)) std::memset(room + b * r.units, 0, r.units * sizeof(float));
-    }
-    return room;
-  }
-};
-
-template <class Body>
-void for_each_group_of_lanes(const Recurrence& r, Body body) {
-  const long groups = std::max(1l, std::min(threads(), r.lanes / kLanesAThread));
-  in_parallel(groups, [&](long g) {
-    const Range lanes = part_of(r.lanes, groups, g);
-    body(Lanes(r, lanes.begin, lanes.size()));
-  });
-}
-
-// Applies body(j, load, store) to the vectors of units [from, to), of which the last may be broken.
-template <class Body>
-void for_units(long from, long to, Body body) {
-  for_each_vector(to - from, [&](long j, auto load, auto store) { body(from + j, load, store); });
-}
 
 // Walks forward. `finish(at, previous or nullptr, sums, from, to)` turns previous U + inputs into the new state.
 template <class Finish>
@@ -96,7 +37,7 @@ template <class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PaddedSquare recurrent(scratch, l.r.recurrent, units);
+  const PaddedMatrix recurrent(scratch, l.r.recurrent, units);
   float* sums = scratch.take(recurrent.padded);
   std::memset(sums, 0, recurrent.padded * sizeof(float));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
@@ -200,7 +141,7 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, co
 void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
-  const PaddedSquare recurrent(scratch, l.r.recurrent, l.r.units);
+  const PaddedMatrix recurrent(scratch, l.r.recurrent, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step, end = round_up(to, kWidth);
     errors.receive(l, t, cotangent, penalty, from, to);
@@ -209,31 +150,6 @@ void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, cons
     }
     errors.pass_gain(l, t, gain, result, from, to);
   });
-}
-
-// body(t, steps, the states these steps started from) for stretches of steps whose states fit a near cache. They lie
-// in `hidden` one step earlier, and are copied only where a lane was reset or the walk began.
-template <class Body>
-void for_previous_states(const Recurrence& r, const float* first, const float* hidden, Body body) {
-  Scratch scratch;
-  const Lanes all(r, 0, r.lanes);
-  const long stretch = std::max(1l, kDepthBlock / r.lanes);
-  float* room = scratch.take(stretch * all.step);
-  for (long start = 0; start < r.length; start += stretch) {
-    const long end = std::min(start + stretch, r.length);
-    bool in_place = start > 0;
-    for (long t = start; t < end && in_place; ++t) in_place = all.resets(t) == 0;
-    for (long t = start; t < end && !in_place; ++t) {
-      float* target = room + (t - start) * all.step;
-      const float* before = all.before(t, first, hidden, target);
-      if (!before) {
-        std::memset(target, 0, all.step * sizeof(float));
-      } else if (before != target) {
-        std::memcpy(target, before, all.step * sizeof(float));
-      }
-    }
-    body(start, end - start, in_place ? hidden + all.at(start - 1, 0) : room);
-  }
 }
 
 }  // namespace
@@ -266,20 +182,21 @@ void recurrence_adjoint(const Recurrence& r, const float* gain, const float* hid
               (r.time - r.length) * r.lanes * r.units * sizeof(float));
 }
 
-void recurrence_product(const Recurrence& r, const float* first, const float* hidden, const float* weights, float* y) {
-  const long step = r.lanes * r.units;
+void recurrence_product(const Recurrence& r, long columns, const float* first, const float* hidden,
+                        const float* weights, float* y) {
+  const long step = r.lanes * columns;
   for_previous_states(r, first, hidden, [&](long t, long steps, const float* previous) {
-    affine({steps * r.lanes, steps * r.lanes, r.units, r.units}, previous, weights, nullptr, y + t * step);
+    affine({steps * r.lanes, steps * r.lanes, r.units, columns}, previous, weights, nullptr, y + t * step);
   });
   std::memset(y + r.length * step, 0, (r.time - r.length) * step * sizeof(float));
 }
 
-void recurrence_outer(const Recurrence& r, const float* first, const float* hidden, const float* cotangent,
-                      float* weights) {
-  if (r.length == 0) std::memset(weights, 0, r.units * r.units * sizeof(float));
+void recurrence_outer(const Recurrence& r, long columns, const float* first, const float* hidden,
+                      const float* cotangent, float* weights) {
+  if (r.length == 0) std::memset(weights, 0, r.units * columns * sizeof(float));
   for_previous_states(r, first, hidden, [&](long t, long steps, const float* previous) {
-    const Affine shape{steps * r.lanes, steps * r.lanes, r.units, r.units};
-    outer(shape, previous, cotangent + t * r.lanes * r.units, weights, t > 0);
+    const Affine shape{steps * r.lanes, steps * r.lanes, r.units, columns};
+    outer(shape, previous, cotangent + t * r.lanes * columns, weights, t > 0);
   });
 }
 
