@@ -1,34 +1,58 @@
-"""One HTML page about runs, studies and reproduced tables of the paper, given their paths."""
+"""One HTML page about runs, studies, compared methods and the paper's tables, given their paths."""
 
 from pathlib import Path
 
+from longspan.arms.records import DEFINITION, read_studies
 from longspan.errors import InputError
+from longspan.reporting.methods_pages import methods_content
+from longspan.reporting.methods_report import MethodsReport, methods_report
 from longspan.reporting.pages import Section, render_page, run_content, study_content
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import draw_samples
 from longspan.reporting.study_report import StudyReport, study_report
 from longspan.reproduction.cells import read_results
 from longspan.reproduction.html_page import results_content
-from longspan.reproduction.values import ResultsValues, read_remarks, results_values
+from longspan.reproduction.values import (
+    LETTERS,
+    PAPER_ROWS,
+    ResultsValues,
+    methods_beside,
+    read_remarks,
+    results_values,
+)
 from longspan.search.result import StudyFolder
 from longspan.training.runs import Run
 
-Found = Run | StudyFolder | ResultsValues
+Found = Run | StudyFolder | MethodsReport | ResultsValues
 """What a path may contain, read once."""
-Report = RunReport | StudyReport | ResultsValues
+Report = RunReport | StudyReport | MethodsReport | ResultsValues
 """The values that a page shows."""
 
 
+def find_all(path: Path) -> list[Found]:
+    """What is at a path; results of the paper's tables are followed by the compared methods beside them."""
+    found = find(path)
+    if not isinstance(found, ResultsValues):
+        return [found]
+    methods = [methods_beside(path, name) for name in (PAPER_ROWS, LETTERS)]
+    return [found, *(each for each in methods if each is not None)]
+
+
 def find(path: Path) -> Found:
-    """The run, study or results at a path."""
+    """The run, study, compared methods or results at a path."""
     if (path / "config.json").is_file():
         return Run.open(path)
     if (path / "trials").is_dir() or (path / "result.json").is_file():
         return StudyFolder.read(path)
+    if any(path.glob(f"*{DEFINITION}")):
+        return methods_report(read_studies(path))
     results = read_results(path)
     if not results:
-        raise InputError(f"expected the folder of a run, a study or results, got {path}; `longspan train` makes a run")
-    return results_values(results, read_remarks(path))
+        raise InputError(
+            f"expected the folder of a run, a study, compared methods or results, got {path}; `longspan train` "
+            "makes a run"
+        )
+    return results_values(results, read_remarks(path), methods_beside(path, PAPER_ROWS))
 
 
 def run_to_sample(found: Found) -> Run | None:
@@ -63,5 +87,7 @@ def _section(report: Report, tempo: float) -> Section:
     if isinstance(report, StudyReport):
         heading = f"{report.recipe} on {report.data}, searched"
         return Section(f"Study {report.name}", heading, study_content(report, tempo))
+    if isinstance(report, MethodsReport):
+        return Section("Equal budgets, paired slots", "Which methods help", methods_content(report))
     paper = "Advances in Optimizing Recurrent Networks"
-    return Section(paper, "The paper’s tables, reproduced", results_content(report))
+    return Section(paper, "The paper’s tables", results_content(report))

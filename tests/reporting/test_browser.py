@@ -8,6 +8,7 @@ import pytest
 
 from longspan.report import read_report, render_report
 from longspan.reporting.samples import MusicSample, Note, TextSample
+from tests.support.methods_results import methods_folder
 from tests.support.report_folders import results_folder, run_folder, study_folder
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -42,7 +43,8 @@ def page_file(tmp_path_factory):
     text = msgspec.structs.replace(read_report(folder / "run"), samples=[TextSample("</pre><b>so they say</b>")])
     study = read_report(study_folder(folder / "study"))
     results = read_report(results_folder(folder / "results"))
-    (folder / "report.html").write_text(render_report([run, study, results, text]))
+    methods = read_report(methods_folder(folder / "claims"))
+    (folder / "report.html").write_text(render_report([run, study, results, text, methods]))
     return folder / "report.html"
 
 
@@ -144,3 +146,11 @@ def test_it_fits_a_phone_and_knows_the_dark(open_page):
     assert page.locator(".text-sample pre").inner_text() == "</pre><b>so they say</b>"
     assert page.get_by_role("button", name="Play").first.bounding_box()["height"] >= 40
     assert min(open_page(PHONE).evaluate(brightness)) > 200
+
+
+def test_bands_and_crosses_of_compared_methods_are_drawn(open_page):
+    page = open_page()
+    curves = page.locator("#part-5 figure.chart").filter(has_text="NADE: best of n slots")
+    assert curves.locator("path.band").count() == 4
+    rates = page.locator("#part-5 figure.chart", has=page.get_by_text("sgd", exact=True)).first
+    assert (rates.locator("circle.point").count(), rates.locator("path.cross").count()) == (11, 1)

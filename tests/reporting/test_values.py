@@ -105,7 +105,8 @@ def test_results_are_pairs_and_trials(tmp_path):
     charts = {chart.title: chart for chart in results_charts(report)}
     assert list(charts) == ["piano-midi", "nottingham", "musedata", "jsb", "ptb-words", "ptb-chars"]
     pairs = {pair.label: pair for pair in charts["jsb"].pairs}
-    assert (pairs["sgd+c"].ours, pairs["sgd+c"].paper, pairs["sgd+c"].verdict) == (-8.6, -8.65, "reaches")
+    assert (pairs["sgd+c"].paper, pairs["sgd+c"].verdict) == (-8.65, "reaches")
+    assert pairs["sgd+c"].ours == pytest.approx(np.mean([-8.6, -8.4, -8.7]))
     assert pairs["sgd+c"].spread == pytest.approx(np.std([-8.6, -8.4, -8.7], ddof=1))
     assert (pairs["sgd"].verdict, pairs["hf"].verdict, pairs["hf"].ours) == ("behind", "missing", None)
     assert charts["ptb-words"].lower_is_better
@@ -185,7 +186,7 @@ def test_the_page_asks_nothing_of_the_network(tmp_path):
     page = render_report([read_report(results_folder(tmp_path / "results")), read_report(study_folder(tmp_path / "s"))])
     for outside in ("src=", "@import", "url(", 'href="http', "fetch(", "XMLHttpRequest"):
         assert outside not in page
-    assert "−8.60 (−8.57 ± 0.15) ✓" in page
+    assert "−8.57 ± 0.15 ✓" in page
 
 
 def test_the_command_writes_the_page_or_prints_the_values(tmp_path, capsys):
@@ -198,7 +199,7 @@ def test_the_command_writes_the_page_or_prints_the_values(tmp_path, capsys):
     (values,) = msgspec.json.decode(capsys.readouterr().out)
     assert (values["report"], values["winner"], values["best"]["best_epoch"]) == ("study", 2, 2)
     assert cli.run(["report", str(tmp_path)]) == 2
-    assert "expected the folder of a run, a study or results" in capsys.readouterr().err
+    assert "expected the folder of a run, a study, compared methods or results" in capsys.readouterr().err
     assert cli.run(["report"]) == 2
     (tmp_path / "study" / "result.json").write_text("{}")
     with pytest.raises(InputError, match=r"result\.json cannot be read"):

@@ -7,12 +7,13 @@ run over all slots.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from longspan.arms.protocol import Definition
 from longspan.errors import InputError
-from longspan.files import read_limited, write_atomic
+from longspan.files import read_json, read_limited, write_atomic
 from longspan.limits import RESULTS_BYTES
 
 RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jsonl", ".definition.json"
@@ -156,3 +157,40 @@ def merge_timings(timings: Iterable[SlotTiming]) -> list[SlotTiming]:
 def write_lines(file: Path, lines: Iterable[SlotResult] | Iterable[WinnerResult] | Iterable[SlotTiming]) -> None:
     """Write a whole file of lines."""
     write_atomic(file, b"".join(map(encode_line, lines)))
+
+
+class StudyResults(NamedTuple):
+    """All that is known of the study of one data set."""
+
+    definition: Definition
+    slots: list[SlotResult]
+    winners: list[WinnerResult]
+    timings: list[SlotTiming]
+
+
+def read_studies(folder: Path) -> dict[str, StudyResults]:
+    """Read the studies in a folder, merged or as shards left them, by data set."""
+    files = sorted(folder.glob(f"*{RESULTS}"))
+    slots, winners = merge(read_all(files, SlotResult)), merge(read_all(files, WinnerResult))
+    check_one([*slots, *winners], "definition", allow_mixed=False)
+    timings = merge_timings(read_all(files, SlotTiming))
+    definitions = {(each.data, each.identity): each for each in map(_read_definition, folder.glob(f"*{DEFINITION}"))}
+    studies = {}
+    for data, identity in sorted({(result.data, result.definition) for result in (*slots, *winners)}):
+        if (data, identity) not in definitions:
+            raise InputError(
+                f"{folder} holds results on {data} of definition {identity} but no definition that has this digest: "
+                "copy its file, which `longspan compare-methods` wrote, or read it with the version that wrote it"
+            )
+        studies[data] = StudyResults(
+            definitions[data, identity], _of(slots, data), _of(winners, data), _of(timings, data)
+        )
+    return studies
+
+
+def _of(lines: list[Line], data: str) -> list[Line]:
+    return [line for line in lines if line.data == data]
+
+
+def _read_definition(file: Path) -> Definition:
+    return read_json(file, Definition, "restore it or remove it")

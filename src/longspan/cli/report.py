@@ -1,4 +1,4 @@
-"""`longspan report`: runs, studies and results as one self-contained page."""
+"""`longspan report`: runs, studies, compared methods and results as one self-contained page."""
 
 import math
 import sys
@@ -13,19 +13,19 @@ from longspan.cli import print_json
 from longspan.cli.options import parse
 from longspan.errors import InputError
 from longspan.files import write_atomic
-from longspan.report import find, render_report, report_of, run_to_sample
+from longspan.report import find_all, render_report, report_of, run_to_sample
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Write one self-contained HTML page about runs, studies and results: no network, no other files.
+    """Write one self-contained HTML page about runs, studies, compared methods and results: no network, no other files.
 
     It shows learning curves, gradient norms with the clip line, scores beside the paper's, the effect of each searched
     setting, and samples to hear or read.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders of runs, studies or results (as written by `longspan reproduce`)."""
+    """Folders of runs, studies, compared methods or results (as written by `longspan reproduce`)."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """File to write."""
     samples: int = 2
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
             "--samples must not be negative and --tempo must be a finite number above 0: "
             f"got {options.samples} and {options.tempo}"
         )
-    found = [find(path) for path in options.paths]
+    found = [each for path in options.paths for each in find_all(path)]
     if options.samples and any(map(run_to_sample, found)):
         runtime.prepare(1)
     reports = [report_of(each, samples=options.samples, seed=options.seed) for each in found]

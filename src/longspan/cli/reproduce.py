@@ -18,11 +18,13 @@ from longspan.cli.options import limits_from, load_data, parse, pick, seconds_of
 from longspan.cli.study_display import StudyDisplay
 from longspan.errors import InputError
 from longspan.files import cache_directory, write_atomic
+from longspan.reporting.methods_pages import methods_markdown
+from longspan.reporting.methods_report import MethodsReport
 from longspan.reproduction.agenda import Plan, Task
 from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
 from longspan.reproduction.markdown_page import render_page
 from longspan.reproduction.run import Reproduction, Settings
-from longspan.reproduction.values import read_remarks, results_values
+from longspan.reproduction.values import LETTERS, PAPER_ROWS, methods_beside, read_remarks, results_values
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search.space import Sampling
 from longspan.search.study import Study
@@ -58,6 +60,9 @@ class ReproduceOptions:
     """Folder of the results, one small JSON file per cell."""
     page: Path = Path("docs/results.md")
     """The page to write from them."""
+    claims_page: Path = Path("docs/claims.md")
+    """The page to write about compared methods, if there are any in the folder of the results; its pictures are put
+    into a folder of the same name."""
     work_dir: Path | None = None
     """Folder of studies and their runs; by default in the user's cache."""
     data_dir: Path | None = None
@@ -155,13 +160,13 @@ class ReproductionDisplay:
 
     def on_result(self, result: CellResult) -> None:
         self.current.close()
-        if result.ours is None:
+        if result.mean is None:
             self.say(f"{result.row} on {result.data}: every trial diverged")
             return
         spread = f" ± {result.spread.test:.3f}" if result.spread else ""
         verdict = "reaches" if reaches_paper(result) else "is behind"
         self.say(
-            f"{result.row} on {result.data}: test {result.ours.test:.3f}{spread} {verdict} the paper's "
+            f"{result.row} on {result.data}: test {result.mean.test:.3f}{spread} {verdict} the paper's "
             f"{result.paper.test:.2f} (trials: {result.tried})"
         )
 
@@ -185,11 +190,22 @@ def _render_again(options: ReproduceOptions) -> int:
     return cli.DONE
 
 
+def _write_claims(methods: MethodsReport, letters: MethodsReport | None, page: Path) -> None:
+    folder = page.with_suffix("")
+    text, pictures = methods_markdown(methods, letters, folder.name)
+    for name, content in pictures.items():
+        write_atomic(folder / name, content)
+    write_atomic(page, text)
+
+
 def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
     """Write the page, unless there is no result yet, and print a summary."""
     results = read_results(options.out)
+    methods = methods_beside(options.out, PAPER_ROWS)
     if results:
-        write_atomic(options.page, render_page(results_values(results, read_remarks(options.out))))
+        write_atomic(options.page, render_page(results_values(results, read_remarks(options.out), methods)))
+    if methods:
+        _write_claims(methods, methods_beside(options.out, LETTERS), options.claims_page)
     reaching = sum(map(reaches_paper, results.values()))
     if options.json:
         failed = {f"{cell.table}/{cell.name}": reason for cell, reason in failures.items()}

@@ -1,6 +1,7 @@
 """Charts as plain values, which `assets/charts.js` draws."""
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -11,7 +12,7 @@ from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 SCORE = LOG_LIKELIHOOD.heading
 TAIL, FAR = 0.1, 10.0
 """Values farther from the middle 80 % than ten times its width are outliers."""
-TONES = ("first", "second", "third", "fourth")
+TONES = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -20,10 +21,13 @@ class Series(msgspec.Struct, frozen=True):
     name: str
     points: list[tuple[float, float]]
     tone: str
-    """`first`, `second`, `third`, `fourth` or `quiet`; the style sheet defines their colors."""
+    """One of `TONES`, or `quiet`; the style sheet defines their colors."""
     joined: bool = True
     labels: list[str] = []
     """Labels of the points, if their numbers are not enough."""
+    band: list[tuple[float, float]] = []
+    """Lower and upper ends of a band around a line, one pair per point; empty for none."""
+    mark: Literal["dot", "cross"] = "dot"
 
 
 class Rule(msgspec.Struct, frozen=True):

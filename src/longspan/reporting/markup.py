@@ -1,4 +1,4 @@
-"""The HTML elements of a report; all text goes through `escape`."""
+"""The HTML elements of a report, whose text all goes through `escape`, and tables of Markdown pages."""
 
 from collections.abc import Sequence
 from html import escape
@@ -107,3 +107,9 @@ def setting_cell(value: object) -> str:
 def true_minus(text: str) -> str:
     """A formatted number with a minus sign instead of a hyphen."""
     return text.replace("-", "−")
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of a Markdown page; all columns but the first are right-aligned."""
+    rule = ["---" if index == 0 else "---:" for index in range(len(header))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)) + "\n"

@@ -1,29 +1,39 @@
-"""The page of results, docs/results.md: the paper's tables beside ours, and its claims with verdicts, as Markdown."""
-
-import textwrap
+"""The page of results, docs/results.md: the paper's tables, the paper's protocol and our best, as Markdown."""
 
 from longspan.metrics import number, setting
+from longspan.reporting.markup import markdown_table
 from longspan.reproduction.cells import TableName
-from longspan.reproduction.claims import RULE, ClaimValue
-from longspan.reproduction.values import CellValue, ResultsValues, beside_test, with_spread
+from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, test_of, with_spread
 
 HEADING = """# Results
 
 {cells} of the paper's two tables, computed by `longspan reproduce`, beside the paper's own numbers. This page is
 generated from the files under `results/` by `longspan reproduce --render-only`; do not edit it.
 
-A cell is one or more random searches over the paper's intervals and our additions to them (docs/search.md). The first
-trial of each is the recipe as it was shipped at the time, and recipes were tuned on the validation split beforehand, in
-runs that are not counted here; {won}. The winner is the trial with the best *validation* score; a search scores its
-winner on the test split once, and of several searches the one with the best validation score counts. Two additions
-change more than the search space, and the paper used neither: dropout hides some hidden units from the output layer in
-training, and averaging keeps the mean of the weights over recent updates instead of the last weights. Time is spent
-on cells that are behind the paper's test number, so cells differ in their number of trials.
+Two columns of ours answer two questions:
 
-The number before a bracket is that of the winning run; in brackets are mean and standard deviation over seeds of its
-settings or, after "est.", the standard error of a likelihood that can only be estimated (none is given on the training
-split, where the estimate is rougher). A ± outside brackets is also a standard deviation over seeds. A test number in
-bold equals or beats the paper's, rounded to two decimals; accuracy is not judged.
+- *Paper's protocol* is the paper's own regime: no dropout, no averaged weights, nothing tuned by hand. Every row has
+  the same number of slots and of updates, validation chooses one slot, and its settings are trained again with fresh
+  seeds and scored on the test split: mean ± standard deviation over seeds. It may be called a reproduction, better or
+  worse than the paper. Where the column is empty, the [study](claims.md) has not come that far.
+- *Our best* is how well these networks can be trained by this program: hand-tuned recipes, with dropout and averaged
+  weights, which the paper used neither of. It says nothing about which of the paper's methods helps, and it reproduces
+  nothing.
+
+A cell of our best is one or more random searches over the paper's intervals and our additions to them (docs/search.md).
+The first trial of each is the recipe as it was shipped at the time, and recipes were tuned by hand on the validation
+split beforehand, in runs that nobody counted; {won}. *Trials* counts the runs of the searches alone, and cells
+differ in it. The winner is the trial with the best *validation* score; a search scores its winner on the test split
+once, and of several searches the one with the best validation score counts. Dropout hides some hidden units from the
+output layer in training, and averaging keeps the mean of the weights over recent updates instead of the last weights.
+
+Numbers of our best are means over seeds of the winning settings, ± standard deviation where there are several; after
+"est." stands the standard error of a likelihood that can only be estimated (none is given on the training split, where
+the estimate is rougher). A mean in bold equals or beats the paper's number, rounded to two decimals; accuracy is not
+judged. *Seeds* says over how many runs a mean was taken.
+"""
+
+CLAIMS = """Whether each method helps is judged by the paired comparison, not by these tables: [claims.md](claims.md).
 """
 
 SETTINGS_SHOWN = {
@@ -50,8 +60,8 @@ def render_page(values: ResultsValues) -> str:
     parts = [heading, _summary(values)]
     parts += ["## Table 1: music\n", *_table(values, "table1")]
     parts += ["## Table 2: text\n", *_table(values, "table2")]
-    parts += ["## The paper's claims\n", textwrap.fill(RULE, 120) + "\n", _claims(values.claims)]
-    parts += ["## Where we are behind\n", _behind(values.cells)]
+    parts += ["## The paper's claims\n", CLAIMS]
+    parts += ["## Where our best is behind\n", _behind(values.cells)]
     parts += ["## Winning settings\n", _settings(values.cells)]
     parts += ["## Computed with\n", _environments(values.environments)]
     return "\n".join(parts)
@@ -68,8 +78,10 @@ def _summary(values: ResultsValues) -> str:
     for what, cells in (("music", values.of("table1")), ("text", values.of("table2"))):
         reaching = sum(cell.verdict == "reaches" for cell in cells)
         known = sum(cell.verdict != "missing" for cell in cells)
+        once = sum(cell.seeds == 1 for cell in cells)
         lines.append(
-            f"Of {len(cells)} {what} cells {known} have a result and {reaching} are at or better than the paper."
+            f"Of {len(cells)} {what} cells {known} have a result of our best; by the mean over seeds {reaching} are "
+            f"at or better than the paper. {once} have one seed only."
         )
     pairs = [(cell.ours.accuracy, cell.paper.accuracy) for cell in values.of("table1") if cell.ours]
     accurate = sum(ours is not None and theirs is not None and ours >= theirs for ours, theirs in pairs)
@@ -84,37 +96,25 @@ def _table(values: ResultsValues, table: TableName) -> list[str]:
         cells = [cell for cell in values.of(table) if cell.data == data]
         parts.append(f"### {data}\n\n{cells[0].described_metric.capitalize()}.\n")
         music = table == "table1"
-        header = ["", "train, paper", "train, ours", "test, paper", "test, ours"]
-        header += ["accuracy %, paper", "accuracy %, ours"] if music else []
+        header = ["", "train, paper", "train, our best", "test, paper", "test, paper's protocol", "test, our best"]
+        header += ["accuracy %, paper", "accuracy %, our best"] if music else []
         header += ["seeds", "trials", "frames/s" if music else "symbols/s"]
         rows = [_row(cell, music=music) for cell in cells]
-        parts.append(_markdown(header, rows))
+        parts.append(markdown_table(header, rows))
     return parts
 
 
 def _row(cell: CellValue, *, music: bool) -> list[str]:
     ours, spread = cell.ours, cell.spread
     train = with_spread(ours.train if ours else None, spread.train if spread else None)
-    test = "diverged" if cell.verdict == "diverged" else number(ours.test if ours else None)
-    test = (f"**{test}**" if cell.verdict == "reaches" else test) + beside_test(cell)
-    row = [cell.row, number(cell.paper.train), train, number(cell.paper.test), test]
+    test = "diverged" if cell.verdict == "diverged" else test_of(cell)
+    test = f"**{test}**" if cell.verdict == "reaches" else test
+    row = [cell.row, number(cell.paper.train), train, number(cell.paper.test), protocol_of(cell), test]
     if music:
         accuracy = with_spread(_percent(ours.accuracy if ours else None), _percent(spread.accuracy if spread else None))
         row += [number(_percent(cell.paper.accuracy)), accuracy]
     speed = "" if cell.frames_per_second is None else f"{cell.frames_per_second:,.0f}"
     return [*row, str(cell.seeds or ""), str(cell.tried or ""), speed]
-
-
-def _claims(claims: list[ClaimValue]) -> str:
-    header = ["claim", "verdict", "mean difference, ours", "paper's", "rows, split", "by data set"]
-    rows = []
-    for value in claims:
-        claim = value.claim
-        mean = "" if value.mean is None or value.error is None else f"{value.mean:+.3f} ± {value.error:.3f}"
-        compared = f"{' / '.join(claim.better)} over {claim.worse}, {claim.split}"
-        verdict = f"**{value.verdict}**" if value.verdict != "undecided" else "undecided"
-        rows.append([claim.statement, verdict, mean, f"{value.paper_mean:+.3f}", compared, value.details])
-    return _markdown(header, rows)
 
 
 def _behind(cells: list[CellValue]) -> str:
@@ -142,7 +142,7 @@ def _settings(cells: list[CellValue]) -> str:
         for cell in cells
         if cell.ours is not None
     ]
-    return _markdown(["", "data", *SETTINGS_SHOWN.values(), "epochs"], rows) if rows else "None yet.\n"
+    return markdown_table(["", "data", *SETTINGS_SHOWN.values(), "epochs"], rows) if rows else "None yet.\n"
 
 
 def _ended(cell: CellValue) -> str:
@@ -152,12 +152,6 @@ def _ended(cell: CellValue) -> str:
 def _environments(environments: list[dict[str, str]]) -> str:
     lines = ["- " + ", ".join(f"{name} {value}" for name, value in each.items()) for each in environments]
     return "\n".join(lines or ["Nothing yet."]) + "\n"
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
-    rule = ["---" if index == 0 else "---:" for index in range(len(header))]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
-    return "\n".join(lines) + "\n"
 
 
 def _percent(value: float | None) -> float | None:

@@ -1,15 +1,16 @@
-"""The content of the page of results as plain values: every cell beside the paper's, and the claims with verdicts."""
+"""The content of the page of results as plain values: every cell beside the paper's and the paper's protocol."""
 
-import statistics
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from longspan.arms.records import read_studies
 from longspan.config import TrainConfig, as_dict
 from longspan.errors import InputError
 from longspan.files import read_toml
 from longspan.metrics import METRICS, number
+from longspan.reporting.methods_report import MethodsReport, WinnerValue, methods_report
 from longspan.reproduction.cells import (
     Cell,
     CellResult,
@@ -21,9 +22,10 @@ from longspan.reproduction.cells import (
     reaches_paper,
     table_cells,
 )
-from longspan.reproduction.claims import CLAIMS, ClaimValue, judge
 
 REMARKS = "remarks.toml"
+PAPER_ROWS, LETTERS = "claims", "letters"
+"""Folders of compared methods beside the cells of the tables: the paper's rows, and letter by letter."""
 
 
 class CellValue(msgspec.Struct, frozen=True):
@@ -35,14 +37,16 @@ class CellValue(msgspec.Struct, frozen=True):
     metric: MetricName
     paper: Figures
     verdict: Literal["reaches", "behind", "diverged", "missing"]
+    protocol: WinnerValue | None = None
+    """The winner of equal budgets in the paper's own regime, on fresh seeds; None if there is none yet."""
     ours: Figures | None = None
-    mean: float | None = None
-    """Mean of the test figures over seeds; None with fewer than two."""
+    """Means over the seeds of our best settings, which may have dropout and averaging."""
     spread: Figures | None = None
+    """Standard deviations over those seeds; None with fewer than two."""
     seeds: int = 0
     tried: int = 0
     behind: float | None = None
-    """Relative amount by which the paper's test figure is better, in nats."""
+    """Relative amount by which the paper's test figure is better than our mean, in nats."""
     frames_per_second: float | None = None
     settings: dict = {}
     slot: int | None = None
@@ -76,7 +80,6 @@ class ResultsValues(msgspec.Struct, frozen=True, tag="results", tag_field="repor
     """The content of the page."""
 
     cells: list[CellValue]
-    claims: list[ClaimValue]
     environments: list[dict[str, str]]
     """Versions and machines with which the results were computed."""
     trials: list[TrialPoint] = []
@@ -85,11 +88,14 @@ class ResultsValues(msgspec.Struct, frozen=True, tag="results", tag_field="repor
         return [cell for cell in self.cells if cell.table == table]
 
 
-def results_values(results: dict[Cell, CellResult], remarks: dict[str, str] | None = None) -> ResultsValues:
-    """Everything the page shows."""
+def results_values(
+    results: dict[Cell, CellResult], remarks: dict[str, str] | None = None, methods: MethodsReport | None = None
+) -> ResultsValues:
+    """Everything the page shows; `methods` has the winners of the paper's protocol."""
     remarks = remarks or {}
+    winners = {(arm.arm, each.data): arm.winner for each in (methods.sets if methods else []) for arm in each.arms}
     cells = [
-        _cell_value(cell, results.get(cell), remarks.get(cell.name, ""))
+        _cell_value(cell, results.get(cell), winners.get((cell.row, cell.data)), remarks.get(cell.name, ""))
         for table in ("table1", "table2")
         for cell in table_cells(table)
     ]
@@ -98,9 +104,14 @@ def results_values(results: dict[Cell, CellResult], remarks: dict[str, str] | No
         environment = _environment(result.search.environment)
         if environment not in environments:
             environments.append(environment)
-    claims = [judge(claim, results) for claim in CLAIMS]
     trials = [point for result in results.values() if result.table == "table1" for point in _trial_points(result)]
-    return ResultsValues(cells, claims, environments, trials)
+    return ResultsValues(cells, environments, trials)
+
+
+def methods_beside(results: Path, name: str) -> MethodsReport | None:
+    """The comparison of methods in a folder beside the cells of the tables; None if there is none yet."""
+    studies = read_studies(results / name)
+    return methods_report(studies) if studies else None
 
 
 def read_remarks(folder: Path) -> dict[str, str]:
@@ -119,19 +130,18 @@ def read_remarks(folder: Path) -> dict[str, str]:
     return remarks
 
 
-def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue:
+def _cell_value(cell: Cell, result: CellResult | None, protocol: WinnerValue | None, remark: str) -> CellValue:
     if result is None:
-        return CellValue(*cell, cell.metric, paper_figures(cell), "missing", remark=remark)
+        return CellValue(*cell, cell.metric, paper_figures(cell), "missing", protocol=protocol, remark=remark)
     verdict = "diverged" if result.ours is None else "reaches" if reaches_paper(result) else "behind"
-    repeated = [repetition.figures.test for repetition in result.repetitions]
     outcome = result.search.winning.outcome if result.search.winning else None
     return CellValue(
         *cell,
         result.metric,
         result.paper,
         verdict,
-        ours=result.ours,
-        mean=statistics.mean(repeated) if len(repeated) > 1 else None,
+        protocol=protocol,
+        ours=result.mean,
         spread=result.spread,
         seeds=len(result.repetitions),
         tried=result.tried,
@@ -145,14 +155,22 @@ def _cell_value(cell: Cell, result: CellResult | None, remark: str) -> CellValue
     )
 
 
-def beside_test(cell: CellValue) -> str:
-    """The known uncertainty of a cell's test figure, in brackets; empty if none is known."""
-    known = []
-    if cell.ours is not None and cell.ours.test_error is not None:
-        known.append(f"est. ± {number(cell.ours.test_error)}")
-    if cell.mean is not None and cell.spread is not None:
-        known.append(f"{number(cell.mean)} ± {number(cell.spread.test)}")
-    return f" ({'; '.join(known)})" if known else ""
+def test_of(cell: CellValue) -> str:
+    """Our mean test figure with its standard deviation over seeds and, of an estimate, its standard error."""
+    if cell.ours is None:
+        return ""
+    estimated = "" if cell.ours.test_error is None else f" (est. ± {number(cell.ours.test_error)})"
+    return with_spread(cell.ours.test, cell.spread.test if cell.spread else None) + estimated
+
+
+def protocol_of(cell: CellValue) -> str:
+    """The test figure of the paper's protocol, and how many of its seeds diverged if any did."""
+    winner = cell.protocol
+    if winner is None:
+        return ""
+    diverged = f"{winner.diverged} of {winner.seeds} diverged" if winner.diverged else ""
+    shown = with_spread(winner.test.get(cell.metric), winner.spread.get(cell.metric))
+    return f"{shown} ({diverged})" if shown and diverged else shown or diverged
 
 
 def with_spread(value: float | None, spread: float | None) -> str:

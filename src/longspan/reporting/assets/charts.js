@@ -107,7 +107,8 @@ function drawChart(figure) {
     svg.setAttribute("height", height);
     const all = chart.series.flatMap((series) => series.points);
     const ruled = (axis) => chart.rules.filter((rule) => rule.axis === axis).map((rule) => rule.at);
-    const heights = chart.y_range ?? [...all.map((point) => point[1]), ...ruled("y")];
+    const bands = chart.series.flatMap((series) => series.band.flat());
+    const heights = chart.y_range ?? [...all.map((point) => point[1]), ...bands, ...ruled("y")];
     const y = makeScale(heights, height - 38, 24, { log: chart.y_log });
     const ticks = y.ticks(height / 55);
     const left = 10 + 6.6 * Math.max(...ticks.map((tick) => formatted(tick).length));
@@ -130,7 +131,7 @@ function drawChart(figure) {
     const shown = together ? points.filter((other) => other.value[0] === point.value[0]) : [point];
     for (const each of shown) make(make(marks, "g", { class: `tone-${each.series.tone}` }), "circle", { class: "spot", cx: each.x, cy: each.y, r: 4.5 });
     const place = chart.x_names.length ? chart.x_names[Math.round(point.value[0])] : formatted(point.value[0]);
-    const lines = shown.map((each) => `${each.label || each.series.name}: ${formatted(each.value[1])}`);
+    const lines = shown.map((each) => `${each.label || each.series.name}: ${formatted(each.value[1])}${within(each)}`);
     tip.show(point.x, point.y, `${chart.x} ${place}`, lines);
   }
 
@@ -174,6 +175,12 @@ function drawChart(figure) {
   drawOnResize(holder, draw);
 }
 
+// The band at a point of a line, in words; empty if there is none.
+function within(point) {
+  const ends = point.series.band[point.index];
+  return ends ? ` (${formatted(ends[0])} to ${formatted(ends[1])})` : "";
+}
+
 function drawAxes(svg, chart, x, y, ticks, left, width, height) {
   const bottom = height - 38;
   for (const tick of ticks) {
@@ -207,9 +214,15 @@ function drawRule(svg, rule, x, y, left, width, height) {
 
 function drawSeries(svg, series, number, x, y, points) {
   const group = make(svg, "g", { class: `series tone-${series.tone}` });
-  const placed = series.points.map((value, index) => ({ value, x: x(value[0]), y: y(value[1]), series, number, label: series.labels[index] }));
+  const placed = series.points.map((value, index) => ({ value, x: x(value[0]), y: y(value[1]), series, number, index, label: series.labels[index] }));
+  if (series.band.length > 1) {
+    const edge = (end) => placed.map((point, index) => `${point.x.toFixed(1)} ${y(series.band[index][end]).toFixed(1)}`);
+    make(group, "path", { class: "band", d: `M${[...edge(0), ...edge(1).reverse()].join("L")}Z` });
+  }
   if (series.joined && placed.length > 1)
     make(group, "path", { class: "line", d: "M" + placed.map((point) => `${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join("L") });
+  else if (series.mark === "cross")
+    for (const point of placed) make(group, "path", { class: "cross", d: `M${point.x - 3.5} ${point.y - 3.5}l7 7m0 -7l-7 7` });
   else for (const point of placed) make(group, "circle", { class: "point", cx: point.x, cy: point.y, r: series.joined ? 3.5 : 4 });
   points.push(...placed);
 }
