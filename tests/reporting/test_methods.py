@@ -30,7 +30,7 @@ def partial(tmp_path):
 def test_values_of_a_study_that_is_under_way(partial):
     (jsb,) = partial.sets
     arms = {arm.arm: arm for arm in jsb.arms}
-    assert (jsb.done, jsb.wanted) == (120, 8 * 40 + 2 * 12)
+    assert (jsb.trained, jsb.used, jsb.wanted) == (120, 120, 8 * 40 + 2 * 12)
     assert (arms["sgd"].failed, arms["sgd+c"].failed, arms["hf"].basin) == (1, 0, None)
     assert arms["sgd+c"].best == max(score("sgd+c", slot) for slot in range(12))
     assert len(arms["sgd+c"].curve.value) == 6

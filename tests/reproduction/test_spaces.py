@@ -12,7 +12,6 @@ from longspan.config import TrainConfig
 from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.reproduction import spaces, tables
-from longspan.reproduction.spaces import space_near
 from longspan.search.space import parse_space, position, slot_config
 
 BOUNDS = {
@@ -93,29 +92,3 @@ def test_leaks_are_drawn_as_one_interval():
     for config, both in zip(drawn, raw, strict=True):
         assert [config.leak_low, config.leak_high] == sorted(both)
     assert all(a.leak_low != b.leak_low for a, b in itertools.pairwise(drawn))
-
-
-def test_near_a_winner_the_space_is_narrow_and_holds_it():
-    space = {
-        "learning_rate": {"low": 1e-4, "high": 1e-1, "log": True},
-        "hidden_size": {"low": 100, "high": 400},
-        "momentum": {"low": 1e-3, "high": 0.95},
-        "l1": {"low": 1e-6, "high": 1e-3, "log": True},
-        "activation": ["tanh", "sigmoid"],
-    }
-    winner = TrainConfig(learning_rate=0.7, hidden_size=390, momentum=0.9, activation="sigmoid")  # and no L1
-    near = space_near(winner, space)
-    assert near == {
-        "learning_rate": {"low": 0.248, "high": 1.97, "log": True},
-        "hidden_size": {"low": 345, "high": 400},
-        "momentum": {"low": 0.758, "high": 0.95},
-    }
-    for slot in range(1, 20):
-        drawn = slot_config(winner, parse_space(near, winner), slot)
-        assert (drawn.activation, drawn.l1) == ("sigmoid", 0.0)
-    rate = {"learning_rate": spaces.MEAN_RATE}
-    (around,) = space_near(dataclasses.replace(winner, learning_rate=0.07), rate).values()
-    assert around["effective"]
-    assert around["low"] == pytest.approx(0.7 / 10**0.6, rel=0.01)  # 0.15 of four decades below 0.07 / (1 - 0.9)
-    beyond = space_near(TrainConfig(hidden_size=450), {"hidden_size": {"low": 100, "high": 400}})
-    assert beyond == {"hidden_size": {"low": 405, "high": 450}}

@@ -83,6 +83,7 @@ class SlotTiming(msgspec.Struct, frozen=True):
 
 
 Result = TypeVar("Result", SlotResult, WinnerResult)
+OnData = TypeVar("OnData", SlotResult, WinnerResult, SlotTiming)
 Line = TypeVar("Line", bound=msgspec.Struct)
 KINDS = {RESULTS: SlotResult, WINNERS: WinnerResult, TIMINGS: SlotTiming}
 
@@ -188,7 +189,7 @@ def read_studies(folder: Path) -> dict[str, StudyResults]:
     return studies
 
 
-def _of(lines: list[Line], data: str) -> list[Line]:
+def _of(lines: list[OnData], data: str) -> list[OnData]:
     return [line for line in lines if line.data == data]
 
 

@@ -35,8 +35,8 @@ from longspan.search.worker import Limits
 class ReproduceOptions:
     """Compute the paper's tables, each cell by random search, and write them beside the paper's numbers.
 
-    Cells without a result come first, then those furthest behind the paper. Stop it at any time, or give it a budget;
-    the same command continues where it was stopped.
+    Cells without a result come first; then all get the same number of trials, then seeds. Stop it at any
+    time, or give it a budget; the same command continues where it was stopped.
     """
 
     table: Annotated[TableName | None, tyro.conf.Positional] = None
@@ -114,7 +114,6 @@ def _check_counts(options: ReproduceOptions) -> None:
         "workers": options.workers,
         "trials": plan.trials,
         "slow-trials": plan.slow_trials,
-        "most-trials": plan.most_trials,
         "seeds": plan.seeds,
     }
     for name, count in counts.items():
@@ -152,7 +151,7 @@ class ReproductionDisplay:
 
     def on_task(self, task: Task, study: Study) -> Callable[[], None]:
         self.current.close()
-        purposes = {"search": "search", "refine": "search around the winner", "seeds": "the winner with other seeds"}
+        purposes = {"search": "search", "seeds": "the winner with other seeds"}
         cell = f"{task.cell.row} on {task.cell.data} ({task.cell.table})"
         self.say(f"\n{cell}: {purposes[task.kind]}, {task.slots} slots")
         earlier = (slot.number for slot in study.slots() if slot.finished)

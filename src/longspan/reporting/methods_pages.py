@@ -42,7 +42,8 @@ def progress_of(report: MethodsReport) -> str:
     """How far the studies are, in a sentence."""
     parts = []
     for each in report.sets:
-        parts.append(f"{each.data} {each.done} of {each.wanted} slots")
+        gaps = f" ({each.used} before the first gap are used)" if each.used < each.trained else ""
+        parts.append(f"{each.data} {each.trained} of {each.wanted} slots{gaps}")
     missing = [data for data in BEST_OF if data not in {each.data for each in report.sets}]
     if missing and report.judgements:
         parts.append(f"not begun: {', '.join(missing)}")
@@ -130,7 +131,7 @@ def methods_content(report: MethodsReport) -> str:
 
 
 def _tiles(report: MethodsReport) -> list[str]:
-    slots = sum(each.done for each in report.sets)
+    slots = sum(each.trained for each in report.sets)
     seconds = sum((arm.seconds or 0) * len(arm.slots) for each in report.sets for arm in each.arms)
     made = [markup.tile("Slots trained", f"{slots:,}", f"{duration(seconds)} of one core")]
     if report.judgements:

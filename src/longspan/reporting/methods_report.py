@@ -123,12 +123,15 @@ class SetValue(msgspec.Struct, frozen=True):
     updates: int
     wanted: int
     """Slots of all arms together."""
+    trained: int
+    """Those that have a result."""
     arms: list[ArmValue]
     pairs: list[PairValue]
     letters: list[LetterValue] = []
 
     @property
-    def done(self) -> int:
+    def used(self) -> int:
+        """Slots that estimates use: those of each arm before the first that has no result yet."""
         return sum(len(arm.slots) for arm in self.arms)
 
 
@@ -196,6 +199,7 @@ def _set_value(study: StudyResults, scores: Mapping[str, ArmScores]) -> SetValue
         floor=definition.floor,
         updates=definition.budget.updates,
         wanted=len(definition.tasks()),
+        trained=sum(result.slot >= 0 for result in study.slots),
         arms=[_arm_value(study, arm, scores[arm]) for arm in definition.arms if arm in scores],
         pairs=[
             _pair_value(better, worse, scores[better], scores[worse])

@@ -79,7 +79,7 @@ class CellResult(msgspec.Struct, frozen=True):
     other_studies: dict[str, int] = {}
     """Slot counts of earlier searches that did not beat the winner, keyed by study identity."""
     handed_on: list[str] = []
-    """Studies whose first slot was not run but adopted from another study."""
+    """Studies, made by earlier versions, whose first slot was not run but adopted from another study."""
     format: int = FORMAT
 
     @property

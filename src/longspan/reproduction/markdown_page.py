@@ -21,11 +21,12 @@ Two columns of ours answer two questions:
   nothing.
 
 A cell of our best is one or more random searches over the paper's intervals and our additions to them (docs/search.md).
-The first trial of each is the recipe as it was shipped at the time, and recipes were tuned by hand on the validation
-split beforehand, in runs that nobody counted; {won}. *Trials* counts the runs of the searches alone, and cells
-differ in it. The winner is the trial with the best *validation* score; a search scores its winner on the test split
-once, and of several searches the one with the best validation score counts. Dropout hides some hidden units from the
-output layer in training, and averaging keeps the mean of the weights over recent updates instead of the last weights.
+The first trial of each is the recipe as it was shipped at the time; {won}.
+Recipes were tuned by hand on the validation split beforehand, in runs that were not counted. *Trials* counts the runs
+of the searches alone, and cells differ in it. The winner is the trial with the best *validation* score; a search scores
+its winner on the test split once, and of several searches the one with the best validation score counts. Dropout hides
+some hidden units from the output layer in training, and averaging keeps the mean of the weights over recent updates
+instead of the last weights.
 
 Numbers of our best are means over seeds of the winning settings, ± standard deviation where there are several; after
 "est." stands the standard error of a likelihood that can only be estimated (none is given on the training split, where
@@ -86,7 +87,7 @@ def _summary(values: ResultsValues) -> str:
     pairs = [(cell.ours.accuracy, cell.paper.accuracy) for cell in values.of("table1") if cell.ours]
     accurate = sum(ours is not None and theirs is not None and ours >= theirs for ours, theirs in pairs)
     lines.append(f"By accuracy, which was not used for selection, {accurate} of {len(pairs)} music cells are.")
-    return "\n".join(lines) + "\n"
+    return "\n".join(f"- {line}" for line in lines) + "\n"
 
 
 def _table(values: ResultsValues, table: TableName) -> list[str]:

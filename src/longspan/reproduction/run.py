@@ -17,7 +17,7 @@ from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.reproduction.agenda import Known, Plan, Task, next_task
 from longspan.reproduction.cells import Cell, CellResult, cell_result, read_results, write_result
-from longspan.reproduction.spaces import hand_on, paper_space, space_near
+from longspan.reproduction.spaces import paper_space
 from longspan.search import storage
 from longspan.search.pool import Ending, PoolOptions, run_pool
 from longspan.search.result import StudyResult
@@ -110,9 +110,7 @@ class Reproduction:
     def _known_of(self, cell: Cell, result: CellResult | None) -> Known:
         if result is None:
             return Known(cell, None, 0)
-        slots = slots_of(result, self._search_definition(cell).identity)
-        near = 1 if result.ours is None else slots_near(result, self._near_definition(result).identity)
-        return Known(cell, result, slots, near)
+        return Known(cell, result, slots_of(result, self._search_definition(cell).identity))
 
     def _leave_out(self, cell: Cell, error: InputError, observer: Observer) -> None:
         self.cells.remove(cell)
@@ -125,8 +123,6 @@ class Reproduction:
         folder = self.settings.work_dir / task.cell.table / f"{task.cell.name}--{definition.identity}"
         study = create_or_continue(storage.default_url(folder), definition, task.slots)
         _adopt(study, before)
-        if task.kind == "refine" and before is not None:
-            hand_on(study, before.search)
         options = PoolOptions(folder, self.settings.workers, self.settings.data_dir, self._limits(task, before))
         on_tick = observer.on_task(task, study)
         ending = self.pool(study, options, interrupted=interrupted, on_tick=on_tick)
@@ -138,7 +134,7 @@ class Reproduction:
         if task.kind == "seeds":
             assert before is not None
             return cell_result(task.cell, before.search, found, before.other_studies, before.handed_on)
-        return merge(task.cell, before, found, refined=task.kind == "refine")
+        return merge(task.cell, before, found)
 
     def _limits(self, task: Task, before: CellResult | None) -> Limits:
         """Repetitions get the time limit of their winner, or the spread over seeds would include effects of time."""
@@ -156,42 +152,27 @@ class Reproduction:
         if task.kind == "search":
             return self._search_definition(task.cell)
         assert before is not None
-        if task.kind == "refine":
-            return self._near_definition(before)
         return _seeds_definition(task.cell, before.search, self.fingerprint(task.cell.data))
-
-    def _near_definition(self, before: CellResult) -> StudyDefinition:
-        cell, winner = before.cell, from_dict(before.search.settings)
-        if self.settings.max_epochs is not None:
-            winner = dataclasses.replace(winner, max_epochs=self.settings.max_epochs)
-        space = space_near(winner, paper_space(winner, target_kind(cell.data)))
-        return self._define(f"{cell.name}--near", winner, space, cell.data)
 
     def _search_definition(self, cell: Cell) -> StudyDefinition:
         config = self._config(cell)
-        return self._define(cell.name, config, paper_space(config, target_kind(cell.data)), cell.data)
-
-    def _define(self, name: str, base: TrainConfig, space: dict, data: str) -> StudyDefinition:
-        return define(name, base, space, self.fingerprint(data), sampling=self.settings.sampling)
+        space, fingerprint = paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data)
+        return define(cell.name, config, space, fingerprint, sampling=self.settings.sampling)
 
 
-def merge(cell: Cell, before: CellResult | None, found: StudyResult, *, refined: bool = False) -> CellResult:
-    """A cell's result after a search: the better of old and new by validation, with its seeds if the winner stays.
-
-    If the new search `refined` the old one, its first slot was adopted from the old one and is not counted twice.
-    """
+def merge(cell: Cell, before: CellResult | None, found: StudyResult) -> CellResult:
+    """A cell's result after a search: the better of old and new by validation, with its seeds if the winner stays."""
     if before is None:
         return cell_result(cell, found, None, {})
     others = {identity: slots for identity, slots in before.other_studies.items() if identity != found.identity}
-    handed_on = list(dict.fromkeys([*before.handed_on, found.identity] if refined else before.handed_on))
     if found.identity == before.search.identity:
         same_winner = found.winner == before.search.winner
-        return cell_result(cell, found, before.seeds if same_winner else None, others, handed_on)
+        return cell_result(cell, found, before.seeds if same_winner else None, others, before.handed_on)
     if _valid(found) > _valid(before.search):
         others[before.search.identity] = before.search.slots
-        return cell_result(cell, found, None, others, handed_on)
+        return cell_result(cell, found, None, others, before.handed_on)
     others[found.identity] = found.slots
-    return cell_result(cell, before.search, before.seeds, others, handed_on)
+    return cell_result(cell, before.search, before.seeds, others, before.handed_on)
 
 
 def _valid(result: StudyResult) -> float:
@@ -202,14 +183,6 @@ def _valid(result: StudyResult) -> float:
 def slots_of(result: CellResult, identity: str) -> int:
     """Number of slots that a study of this identity has had for a cell."""
     return result.search.slots if result.search.identity == identity else result.other_studies.get(identity, 0)
-
-
-def slots_near(result: CellResult, identity: str) -> int:
-    """Number of slots that a search around a cell's winner has had, including the winner.
-
-    Results of earlier versions do not name studies that adopted a slot, and do not count that slot.
-    """
-    return slots_of(result, identity) + (identity not in result.handed_on)
 
 
 def _seeds_definition(cell: Cell, search: StudyResult, fingerprint: str) -> StudyDefinition:

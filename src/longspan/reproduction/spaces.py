@@ -1,4 +1,4 @@
-"""The paper's search spaces, a few settings added because they turned out to matter, and subspaces around a winner.
+"""The paper's search spaces, and a few settings added because they turned out to matter.
 
 The paper searches (section 4) hidden size, learning rate and its schedule, momentum and its schedule, L1, the fraction
 of leaky units and their alpha, and the nonlinearity for music; small grids for text. It prints alpha as up to 2, a
@@ -12,16 +12,8 @@ rates are searched from 1e-3 to 10 for every recipe; with momentum the drawn rat
 loss is the sum gets the paper's own interval.
 """
 
-import msgspec
-
 from longspan.config import TrainConfig
 from longspan.data import TargetKind
-from longspan.search.result import StudyResult
-from longspan.search.space import Interval, parse_space
-from longspan.search.study import Study
-
-SHARE = 0.15
-"""How far an interval extends on each side of the winner's value, as a fraction of the whole interval's width."""
 
 MEAN_RATE = {"low": 1e-3, "high": 10.0, "log": True, "effective": True}
 SUM_RATE = {"low": 1e-4, "high": 1e-1, "log": True}
@@ -73,50 +65,3 @@ def _units(config: TrainConfig) -> dict:
     if config.leaky_share > 0:
         space |= {"leaky_share": [0.0, 0.25, 0.5]} | LEAKS
     return space
-
-
-def space_near(winner: TrainConfig, space: dict) -> dict:
-    """The part of a plain space around a winner; choices from a list stay at the winner's value.
-
-    A winner may lie outside the space, as shipped recipes may. Logarithmic intervals then extend beyond the space;
-    others end where the space ends.
-
-    Example:
-        >>> space_near(TrainConfig(hidden_size=390), {"hidden_size": {"low": 100, "high": 400}})
-        {'hidden_size': {'low': 345, 'high': 400}}
-    """
-    near = {}
-    for name, dimension in parse_space(space, winner).items():
-        if isinstance(dimension, Interval):
-            value = getattr(winner, name)
-            interval = _around(value / (1 - winner.momentum) if dimension.effective else value, dimension)
-            if interval is not None:
-                near[name] = interval
-    return near
-
-
-def hand_on(study: Study, before: StudyResult) -> None:
-    """Let a study adopt the winner of an earlier one, around which it searches, as its slot 0, without running it."""
-    winner = before.winning
-    assert winner is not None
-    first = msgspec.structs.replace(winner, slot=0, settings={})
-    known = msgspec.structs.replace(
-        before, study=study.definition.name, identity=study.definition.identity, slots=1, winner=0, trials=[first]
-    )
-    study.adopt({0: winner.outcome}, msgspec.to_builtins(known))
-
-
-def _around(value, interval: Interval) -> dict | None:
-    if interval.log:
-        if value <= 0:  # a disabled penalty
-            return None
-        factor = (interval.high / interval.low) ** SHARE
-        low, high = float(f"{value / factor:.3g}"), float(f"{value * factor:.3g}")
-        ends = (round(low), round(high)) if interval.whole else (low, high)
-        return {"low": ends[0], "high": ends[1], "log": True} | ({"effective": True} if interval.effective else {})
-    reach = SHARE * (interval.high - interval.low)
-    low = max(value - reach, min(interval.low, value))
-    high = min(value + reach, max(interval.high, value))
-    if interval.whole:
-        return {"low": round(low), "high": round(high)}
-    return {"low": float(f"{low:.3g}"), "high": float(f"{high:.3g}")}
