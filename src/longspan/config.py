@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypedDict, get_type_hints
 import msgspec
 import tyro
 
-from longspan.cellspec import parse_cell
 from longspan.errors import InputError
+from longspan.registry import parse_cell
 
 Activation = Literal["tanh", "sigmoid", "rectifier"]
 Predicted = Literal["keys", "symbols", "numbers"]

@@ -188,7 +188,11 @@ def _config(
     if config is not None:
         return dataclasses.replace(config, data=content.name, **settings)
     kind = content.target_kind
-    chosen = {"optimizer": optimizer, "momentum": settings.get("momentum"), "cell": settings.get("cell")}
+    chosen: recipes.Choices = {
+        "optimizer": optimizer,
+        "momentum": settings.get("momentum"),
+        "cell": settings.get("cell"),
+    }
     shipped = recipes.settings(recipe or recipes.USUAL[kind], content.name, kind, **chosen)
     return dataclasses.replace(shipped, **settings)
 

@@ -9,14 +9,14 @@ and data set, and what single recipes need on top of that.
 
 import difflib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
-from longspan.cellspec import parse_cell
 from longspan.config import CELL_NAMES, FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
 from longspan.data.dataset import TargetKind
 from longspan.data.library import target_kind
 from longspan.errors import InputError
 from longspan.files import read_toml
+from longspan.registry import parse_cell
 
 LETTERS = {
     "c": {"clip": 15.0},
@@ -317,44 +317,36 @@ class Origin(NamedTuple):
     origin: str
 
 
-def settings(
-    recipe: str,
-    data: str,
-    targets: TargetKind | None = None,
-    *,
-    optimizer: str | None = None,
-    momentum: float | None = None,
-    cell: str | None = None,
-) -> TrainConfig:
+class Choices(TypedDict, total=False):
+    """What to use instead of the recipe's."""
+
+    optimizer: str | None
+    """With settings that suit it."""
+    momentum: float | None
+    """The learning rate is adjusted to it."""
+    cell: str | None
+
+
+def settings(recipe: str, data: str, targets: TargetKind | None = None, **choices: Unpack[Choices]) -> TrainConfig:
     """The shipped settings of a recipe for a data set.
 
     Args:
         recipe: such as `nade:sgd+crm`.
         data: name of the data set, for which the recipe may have been tuned.
         targets: what is predicted; by default looked up by the data set's name.
-        optimizer: an optimizer to use instead of the recipe's, with settings that suit it.
-        momentum: a momentum to use instead of the recipe's; the learning rate is adjusted to it.
-        cell: a cell to use instead of the recipe's.
+        choices: what to use instead of the recipe's.
 
     Example:
         >>> settings("nade:sgd+clr", "jsb").activation
         'rectifier'
     """
     merged: dict = {}
-    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum, cell=cell):
+    for layer in layers(recipe, data, targets, **choices):
         merged |= layer.values
     return TrainConfig(**merged)
 
 
-def explain(
-    recipe: str,
-    data: str,
-    targets: TargetKind | None = None,
-    *,
-    optimizer: str | None = None,
-    momentum: float | None = None,
-    cell: str | None = None,
-) -> dict[str, Origin]:
+def explain(recipe: str, data: str, targets: TargetKind | None = None, **choices: Unpack[Choices]) -> dict[str, Origin]:
     """Every setting of a recipe for a data set, with the layer that set it; arguments as for `settings`.
 
     Example:
@@ -362,24 +354,16 @@ def explain(
         Origin(value=0.5, origin='clipping before nade on jsb')
     """
     found = {name: Origin(value, "default") for name, value in as_dict(TrainConfig()).items()}
-    for layer in layers(recipe, data, targets, optimizer=optimizer, momentum=momentum, cell=cell):
+    for layer in layers(recipe, data, targets, **choices):
         found |= {name: Origin(value, layer.origin) for name, value in layer.values.items()}
     return found
 
 
-def layers(
-    recipe: str,
-    data: str,
-    targets: TargetKind | None = None,
-    *,
-    optimizer: str | None = None,
-    momentum: float | None = None,
-    cell: str | None = None,
-) -> list[Layer]:
+def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices: Unpack[Choices]) -> list[Layer]:
     """The layers of settings of a recipe, each overriding those before it; arguments as for `settings`."""
     output, method, letters, named_cell = parse(recipe)
     kind = targets or target_kind(data)
-    chosen, chosen_cell = output or TARGETS[kind]["output"], cell or named_cell or "leaky"
+    chosen, chosen_cell = output or TARGETS[kind]["output"], choices.get("cell") or named_cell or "leaky"
     check_letters(letters, chosen_cell)
     # The usual output and cell are not part of the name, so that naming them changes nothing.
     shown = None if output == TARGETS[kind]["output"] else output
@@ -402,8 +386,9 @@ def layers(
         if part == "":
             found.append(Layer(f"{units} units", CELLS.get(units, {})))
     if "m" in letters:
-        found.append(_slowed(found, momentum))
+        found.append(_slowed(found, choices.get("momentum")))
     found.append(Layer(f"tuned for {canonical} on {data}", TUNED.get((canonical, data), {})))
+    optimizer = choices.get("optimizer")
     if optimizer is not None and optimizer != method:
         found.append(Layer(optimizer, {"optimizer": optimizer, **OPTIMIZER_SETTINGS.get(optimizer, {})}))
     return [layer for layer in found if layer.values]

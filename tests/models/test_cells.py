@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.cellspec import parse_cell
 from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.layers import GRU, LSTM
+from longspan.models.model import check_cell, make_cell
 from longspan.models.parts import Cell, split_constants, with_keys
-from longspan.models.stack import check_cell, make_cell
+from longspan.registry import parse_cell
 from tests.support import reference_cells as twins
 
 STEPS, INPUTS, UNITS = 7, 5, 4

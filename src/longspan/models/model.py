@@ -1,14 +1,35 @@
-"""The sequence model, a recurrent cell and an output distribution, and how it is built from a config."""
+"""The sequence model, a recurrent cell or layers of them and an output distribution, and how a config becomes one."""
+
+import dataclasses
+from typing import Any, get_type_hints
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from longspan.config import TrainConfig
-from longspan.models.parts import OUTPUTS, Cell, Output
-from longspan.models.stack import hidden_size_of, make_cell
+from longspan.config import TYPES, TrainConfig
+from longspan.errors import InputError
+from longspan.models.parts import CELLS, OUTPUTS, Cell, Output, Trace, with_keys
+from longspan.models.timescales import with_context
+from longspan.registry import LayerSpec, parse_cell
+
+ALIKE = (
+    "activation",
+    "input_scale",
+    "recurrent_init",
+    "recurrent_scale",
+    "leaky_share",
+    "leak_low",
+    "leak_high",
+    "leak_spread",
+)
+OF_ANY_LAYER = {"size": "hidden_size", **{name: name for name in ALIKE}}
+"""Settings that any layer may have for itself, and the fields of the config that they replace there."""
+CONTEXT = "context"
+"""The setting of any layer for decaying averages of its input."""
 
 
 class SequenceModel(eqx.Module):
@@ -48,3 +69,118 @@ def build(
     cell = make_cell(config, input_size, key=key)
     key_output = jax.random.split(key, 4)[3]  # cells use the other three
     return SequenceModel(cell, OUTPUTS[config.output].make(config, hidden_size_of(cell), base_rates, key=key_output))
+
+
+class Stack(Cell):
+    """Cells on top of each other: each reads the hidden vectors of the one below, and the output sees the last one's.
+
+    Every layer is run through a whole chunk before the next, so each uses what is fastest for it.
+    """
+
+    cells: tuple[Cell, ...]
+
+    @property
+    def takes_key(self):
+        return any(cell.takes_key for cell in self.cells)
+
+    def initial_state(self):
+        return tuple(cell.initial_state() for cell in self.cells)
+
+    def step(self, state, inputs, key=None):
+        states = []
+        for number, (cell, old) in enumerate(zip(self.cells, state, strict=True)):
+            drawn = (jax.random.fold_in(key, number),) if key is not None and cell.takes_key else ()
+            states.append(cell.step(old, inputs, *drawn))
+            inputs = cell.output(states[-1])
+        return tuple(states)
+
+    def output(self, state):
+        return self.cells[-1].output(state[-1])
+
+    def run(self, state, inputs, resets, length, keys=None):
+        states = []
+        for number, (cell, old) in enumerate(zip(self.cells, state, strict=True)):
+            new, inputs = self._drawing(cell, number, keys).run(old, inputs, resets, length)
+            states.append(new)
+        return tuple(states), inputs
+
+    def trace(self, state, inputs, resets, length):
+        """The inner values of all layers, side by side."""
+        traces = []
+        for cell, old in zip(self.cells, state, strict=True):
+            traces.append(cell.trace(old, inputs, resets, length))
+            inputs = traces[-1].hidden
+        inner = jnp.concatenate([trace.inner for trace in traces], axis=-1)
+        return Trace(inputs, inner, jnp.concatenate([trace.weights for trace in traces], axis=-1))
+
+    @staticmethod
+    def _drawing(cell: Cell, number: int, keys: PRNGKeyArray | None) -> Cell:
+        if keys is None:
+            return cell
+        return with_keys(cell, lambda: jax.vmap(jax.random.fold_in, (0, None))(keys, number))
+
+
+def make_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> Cell:
+    """The initial cell, or stack of cells, that a config describes."""
+    layers = parse_cell(config.cell)
+    if len(layers) == 1:
+        return _make_layer(config, layers[0], input_size, key)
+    cells = []
+    for layer, layer_key in zip(layers, jax.random.split(key, len(layers)), strict=True):
+        cells.append(_make_layer(config, layer, input_size, layer_key))
+        input_size = hidden_size_of(cells[-1])
+    return Stack(tuple(cells))
+
+
+def hidden_size_of(cell: Cell) -> int:
+    """Size of the hidden vector that a cell shows."""
+    return jax.eval_shape(lambda: cell.output(cell.initial_state())).size
+
+
+def check_cell(config: TrainConfig) -> None:
+    """Refuse unknown cells, and settings that a cell does not have or values it does not take."""
+    for layer in parse_cell(config.cell):
+        _settings_of(config, layer)
+
+
+def _make_layer(config: TrainConfig, layer: LayerSpec, input_size: int, key: PRNGKeyArray) -> Cell:
+    config, own, decays = _settings_of(config, layer)
+    arguments = (config, input_size) if own is None else (config, input_size, own)
+    cell = CELLS[layer.name].make(*arguments, key=key)
+    return with_context(cell, decays, input_size, config.input_scale, key=key) if decays else cell
+
+
+def _settings_of(config: TrainConfig, layer: LayerSpec) -> tuple[TrainConfig, Any, tuple[float, ...]]:
+    """The config as a layer sees it, its own settings, if it has any, and the decays of its context."""
+    kind, given = CELLS[layer.name].settings, dict(layer.options)
+    own_names = [field.name for field in dataclasses.fields(kind)] if kind else []
+    own = {name: value for name, value in given.items() if name in own_names}
+    general = {name: value for name, value in given.items() if name in OF_ANY_LAYER and name not in own}
+    unknown = [name for name in given if name not in {*own, *general, CONTEXT}]
+    if unknown:
+        expected = ", ".join([*own_names, *OF_ANY_LAYER, CONTEXT])
+        raise InputError(f"cell {layer.name} has no setting {unknown[0]!r}: expected {expected}", fields=["cell"])
+    changed = {
+        OF_ANY_LAYER[name]: _read(layer, name, value, TYPES[OF_ANY_LAYER[name]]) for name, value in general.items()
+    }
+    decays = _read(layer, CONTEXT, given[CONTEXT], tuple[float, ...]) if CONTEXT in given else ()
+    if not all(0 < decay < 1 for decay in decays):
+        raise InputError(f"context of {layer.name} must be between 0 and 1: got {given[CONTEXT]}", fields=["cell"])
+    return dataclasses.replace(config, **changed), _own_settings(layer, kind, own), decays
+
+
+def _own_settings(layer: LayerSpec, kind: type | None, given: dict[str, str]) -> Any:
+    if kind is None:
+        return None
+    types = get_type_hints(kind)
+    return kind(**{name: _read(layer, name, value, types[name]) for name, value in given.items()})
+
+
+def _read(layer: LayerSpec, name: str, text: str, type_: Any) -> Any:
+    """A value from text: several are separated by colons, none at all switches something on."""
+    several = getattr(type_, "__origin__", None) is tuple
+    value = text.split(":") if several else text or "true"
+    try:
+        return msgspec.convert(value, type_, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{name} of cell {layer.name} cannot be {text!r}: {error}", fields=["cell"]) from error

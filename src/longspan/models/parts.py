@@ -2,7 +2,7 @@
 
 A part is made by a function of a config: `(config, input_size, *, key) -> Cell` or `(config, hidden_size, rates, *,
 key) -> Output`. Registered under a name, it can be used in a config, on the command line and in a run folder. A cell
-may have settings of its own, a frozen dataclass, which `cell` in a config gives after its name (`longspan.cellspec`)
+may have settings of its own, a frozen dataclass, which `cell` in a config gives after its name (`longspan.registry`)
 and which come to its function after `input_size`.
 
 Samples are made from `Candidates`: steps with their probabilities, from which `sampling` chooses one. A distribution of

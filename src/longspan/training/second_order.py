@@ -19,9 +19,8 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.data.sequences import song_order
 from longspan.errors import InputError
-from longspan.models.model import SequenceModel
+from longspan.models.model import SequenceModel, hidden_size_of
 from longspan.models.parts import Cell, ExactOutput, with_keys
-from longspan.models.stack import hidden_size_of
 from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState

@@ -15,9 +15,8 @@ import numpy as np
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks, DataRecord, Dataset
 from longspan.errors import InputError
-from longspan.models.model import SequenceModel, build
+from longspan.models.model import SequenceModel, build, check_cell
 from longspan.models.parts import OUTPUTS
-from longspan.models.stack import check_cell
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, observer
 from longspan.training.runs import Given, Run
