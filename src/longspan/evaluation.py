@@ -45,6 +45,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     accuracy_union: float | None = None
     perplexity: float | None = None
     bits_per_character: float | None = None
+    bits_per_byte: float | None = None
     error_rate: float | None = None
     """Fraction of sequences with any wrong answer."""
     class_accuracy: float | None = None
@@ -118,8 +119,8 @@ class SplitEvaluator:
             others |= self._accuracy(model, key_accuracy)
         if "perplexity" in self.data.metrics:
             others["perplexity"] = math.exp(-log_likelihood)
-        if "bits_per_character" in self.data.metrics:
-            others["bits_per_character"] = -log_likelihood / math.log(2)
+        for name in {"bits_per_character", "bits_per_byte"} & set(self.data.metrics):
+            others[name] = -log_likelihood / math.log(2)
         return Scores(log_likelihood, error, **others)
 
     def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:

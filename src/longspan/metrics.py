@@ -75,6 +75,7 @@ METRICS = {
             lower_is_better=True,
             to_nats=lambda value: -value * math.log(2),
         ),
+        Metric("bits_per_byte", "bits per byte", lower_is_better=True, to_nats=lambda value: -value * math.log(2)),
         Metric("error_rate", "wrong sequences", "%", lower_is_better=True, scale=100, digits=2),
         Metric("class_accuracy", "right answers", "%", scale=100, digits=2),
         Metric("squared_error", "squared error", lower_is_better=True, significant=4),

@@ -76,7 +76,9 @@ def test_the_most_frequent_words_are_kept(path: Path) -> None:
     assert "\n" in kept
     assert min(counts[word] for word in kept) >= max(counts[word] for word in set(counts) - kept)
     lost = sum(count for word, count in counts.items() if word not in kept)
-    assert data.remarks == (f"{lost} of 162 training words are not in the vocabulary and became <unk>",)
+    (remark,) = data.remarks
+    assert remark.startswith(f"{100 * lost / 162:.1f} % of train, ")
+    assert remark.endswith("became <unk>: seen less than 2 times in training, or beyond the 5 most frequent")
     assert np.sum(data.splits["train"] == data.vocabulary.index("<unk>")) == lost
 
 
@@ -87,6 +89,69 @@ def test_rare_characters_are_unknown_only_beyond_the_limit(path: Path) -> None:
     small = load_text_file(path, "story", vocabulary_size=4)
     assert len(small.vocabulary) == 4
     assert {"\n", "\ufffd", "t", " "} == set(small.vocabulary)
+
+
+def test_how_often_a_word_must_be_seen_is_a_choice(path: Path) -> None:
+    usual, every = (load_text_file(path, "story", "word", minimum_count=least) for least in (None, 1))
+    assert set(every.vocabulary) - set(usual.vocabulary) == set("abcdefghijklmnopqr")
+    assert "cannot learn it" in every.remarks[1]
+    assert set(load_text_file(path, "story", "word", minimum_count=100).vocabulary) == {"\n", "<unk>"}
+    with pytest.raises(InputError, match="minimum_count must be at least 1"):
+        load_text_file(path, "story", "word", minimum_count=0)
+
+
+def test_tokens_take_punctuation_off_words(tmp_path: Path) -> None:
+    path = tmp_path / "said.txt"
+    path.write_text("\n".join(['"Well," said the well-known cat, "I don\'t (yet) owe 3.14%."'] * 20))
+    data = load_text_file(path, "said", "token")
+    words = ['"', "Well", ",", '"', "said", "the", "well-known", "cat", ",", '"', "I", "don't", "(", "yet", ")"]
+    assert [data.vocabulary[token] for token in data.splits["test"]] == [*words, "owe", "3.14", "%", ".", '"', "\n"]
+    assert "the well-known cat, \" I don't (yet) owe 3.14%. \"" in data.symbols.decode(data.splits["test"])
+    assert data.metrics == ("perplexity",)
+
+
+@given(st.text(max_size=40))
+def test_bytes_survive_encoding_in_any_language(text: str) -> None:
+    data = Vocabulary("byte", tuple(map(chr, range(256))))
+    text = text.encode("utf-8", "replace").decode()
+    assert data.decode(data.encode(text)) == text
+    assert len(data.encode(text)) == len(text.encode())
+
+
+def test_bytes_need_no_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("Käse\n".encode("latin-1") * 50)
+    data = load_text_file(path, "latin", "byte")
+    assert len(data.vocabulary) == 256
+    assert data.symbols.unknown is None
+    assert data.metrics == ("bits_per_byte",)
+    assert sum(map(len, data.splits.values())) == 250
+
+
+@pytest.mark.parametrize("unit", ["character", "byte", "word", "token"])
+def test_one_long_line_is_cut_where_no_symbol_is_split(tmp_path: Path, unit: text_module.Unit) -> None:
+    path, text = tmp_path / "line.txt", "Grüße aus 東京 und " * 200
+    path.write_text(text)
+    data = load_text_file(path, "line", unit)
+    whole = "".join(data.symbols.decode(data.splits[split]) + " " * (unit in ("word", "token")) for split in data.splits)
+    assert whole.split() == text.split()
+    assert len(data.splits["test"]) == pytest.approx(len(data.splits["train"]) / 18, rel=0.05)
+
+
+def test_a_text_without_blanks_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "UNBROKEN_BYTES", 100)
+    path = tmp_path / "chinese.txt"
+    path.write_text("天地玄黃宇宙洪荒" * 100)
+    data = load_text_file(path, "chinese")
+    assert "".join(data.symbols.decode(data.splits[split]) for split in data.splits).strip() == "天地玄黃宇宙洪荒" * 100
+    with pytest.raises(InputError, match="without a space"):
+        load_text_file(path, "chinese", "word")
+
+
+def test_n_grams_stand_beside_a_text(path: Path) -> None:
+    (best, figures), (_, single) = load_text_file(path, "story").baselines("test").rows()
+    assert best.endswith("-gram, Kneser-Ney")
+    assert figures["bits_per_character"] < single["bits_per_character"] / 2
 
 
 @given(st.text(alphabet="the ca\n", max_size=40))

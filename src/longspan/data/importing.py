@@ -43,6 +43,7 @@ def import_path(
     seed: int = 0,
     unit: Unit = "character",
     vocabulary_size: int = DEFAULT_VOCABULARY_SIZE,
+    minimum_count: int | None = None,
     inputs: Sequence[str] | None = None,
     targets: Sequence[str] | None = None,
     ids: str | None = None,
@@ -63,8 +64,9 @@ def import_path(
         transpose: whether to transpose each song to C major or C minor (MIDI files).
         split: fractions of training, validation and test songs (music; a text is split 90/5/5).
         seed: determines which songs go to which split (music).
-        unit: whether to read a text by `word` or by `character`.
+        unit: whether to read a text by `word`, by `token` (words and punctuation marks), by `character` or by `byte`.
         vocabulary_size: largest size of a text's vocabulary.
+        minimum_count: rarer words or characters become unknown; by default 2 for words and 1 for characters.
         inputs: the input columns of a table, see `read_table`.
         targets: its target columns.
         ids: its column of sequence ids.
@@ -111,7 +113,7 @@ def import_path(
     elif path.suffix.lower() == ".npz":
         report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
     else:
-        report = ImportReport(load_text_file(path, name, unit, vocabulary_size), target)
+        report = ImportReport(load_text_file(path, name, unit, vocabulary_size, minimum_count), target)
     write_set(target, report.data)
     return report
 

@@ -30,8 +30,13 @@ from longspan.data.text import Unit, load_text_file, read_benchmark_text
 from longspan.errors import InputError
 from longspan.files import user_path
 
-UNIT_PREFIXES: dict[str, Unit] = {"words": "word", "chars": "character"}
-TEXT_TARGETS: dict[Unit, TargetKind] = {"word": "words", "character": "characters"}
+UNIT_PREFIXES: dict[str, Unit] = {"words": "word", "tokens": "token", "chars": "character", "bytes": "byte"}
+TEXT_TARGETS: dict[Unit, TargetKind] = {
+    "word": "words",
+    "token": "words",
+    "character": "characters",
+    "byte": "characters",
+}
 
 
 @dataclass(frozen=True)

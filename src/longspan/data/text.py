@@ -14,7 +14,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -24,19 +24,31 @@ import numpy as np
 
 from longspan.data.benchmarks import Benchmark
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
+from longspan.data.ngrams import BestOrder, best_ngram
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
 from longspan.errors import InputError, printable
 from longspan.files import read_limited
 from longspan.limits import DISTINCT_WORDS, LINES, TEXT_BYTES, UNBROKEN_BYTES, VOCABULARY
 
-Unit = Literal["word", "character"]
+Unit = Literal["word", "token", "character", "byte"]
+"""What a symbol is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
 
 END = "\n"
-UNKNOWN: dict[Unit, str] = {"word": "<unk>", "character": "\ufffd"}
+UNKNOWN: dict[Unit, str] = {"word": "<unk>", "token": "<unk>", "character": "\ufffd", "byte": "\ufffd"}
+TOKEN = re.compile(r"<unk>|\d+(?:[.,]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")
+BYTES = 256
 DEFAULT_VOCABULARY_SIZE = 10_000
-MIN_LINES = 10
 TOKENS_AT_ONCE = 2**20
+MIN_LINES, MIN_BYTES = 10, 1000
+"""A text with fewer lines is cut within a line, if it has that many bytes."""
+NGRAM_ORDERS: dict[Unit, int] = {"word": 5, "token": 5, "character": 8, "byte": 8}
+"""Highest orders of the n-grams that models are compared with."""
+
+
+def is_by_words(unit: Unit) -> bool:
+    """Whether symbols are words rather than characters or bytes."""
+    return unit in ("word", "token")
 
 
 @dataclass(frozen=True)
@@ -44,8 +56,8 @@ class Vocabulary:
     """The tokens of a text by id, for encoding and decoding.
 
     Args:
-        unit: what a token is, `word` or `character`.
-        tokens: the token of each id.
+        unit: what a token is: `word`, `token`, `character` or `byte`.
+        tokens: the token of each id; a byte is the character with its number.
     """
 
     unit: Unit
@@ -53,14 +65,22 @@ class Vocabulary:
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids of a text; every newline becomes the end token, and none is added after the last line."""
-        return _encode(text, self.unit, self._ids)
+        return _encode(as_bytes(text) if self.unit == "byte" else text, self.unit, self._ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of token ids, with spaces between words."""
+        """The text of token ids, with spaces between words; bytes that are not UTF-8 become replacement characters."""
         tokens = (self.tokens[token] for token in ids)
+        if self.unit == "byte":
+            return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
         if self.unit == "character":
             return "".join(tokens)
-        return re.sub(f" ?{END} ?", END, " ".join(tokens))
+        text = re.sub(f" ?{END} ?", END, " ".join(tokens))
+        return re.sub(r"(?<=[(\[{]) | (?=[.,;:!?%)\]}])", "", text) if self.unit == "token" else text
+
+    @property
+    def unknown(self) -> int | None:
+        """The id that stands for all tokens outside the vocabulary; None if there is none."""
+        return self._ids.get(UNKNOWN[self.unit])
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -81,7 +101,7 @@ class TextData(Dataset):
 
     Args:
         name: the name under which the user loaded it.
-        unit: what a token is, `word` or `character`.
+        unit: what a token is: `word`, `token`, `character` or `byte`.
         vocabulary: the token of each id; the most frequent in training come first.
         splits: token ids by split, `train`, `valid`, `test`; each int32.
         end_token: the id that ends every line, a newline in `vocabulary`.
@@ -102,7 +122,7 @@ class TextData(Dataset):
         checked = {split: self._checked_tokens(self.splits[split], split) for split in SPLITS}
         object.__setattr__(self, "splits", checked)
         if self.unit not in UNKNOWN:
-            raise InputError(f"{self.name}: expected the unit word or character, got {self.unit!r}")
+            raise InputError(f"{self.name}: expected the unit word, token, character or byte, got {self.unit!r}")
         if not 0 <= self.end_token < len(self.vocabulary):
             raise InputError(
                 f"{self.name}: the end token must be one of the {len(self.vocabulary)} symbols, got {self.end_token}"
@@ -126,11 +146,11 @@ class TextData(Dataset):
 
     @property
     def target_kind(self) -> TargetKind:
-        return "words" if self.unit == "word" else "characters"
+        return "words" if is_by_words(self.unit) else "characters"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return ("perplexity",) if self.unit == "word" else ("bits_per_character",)
+        return (TEXT_METRICS[self.unit],)
 
     @cached_property
     def _digest(self) -> str:
@@ -153,7 +173,14 @@ class TextData(Dataset):
         return shares(self.splits["train"], len(self.vocabulary))
 
     def baselines(self, split: str) -> TextBaselines:
-        return text_baselines(self.splits["train"], self.splits[split], len(self.vocabulary))
+        single = text_baselines(self.splits["train"], self.splits[split], len(self.vocabulary))
+        best = self._best_ngram
+        return replace(single, ngram_order=best.order, ngram_bits_per_token=best.nats(self.splits[split]) / math.log(2))
+
+    @cached_property
+    def _best_ngram(self) -> BestOrder:
+        size, highest = len(self.vocabulary), NGRAM_ORDERS[self.unit]
+        return best_ngram(self.splits["train"], self.splits["valid"], size, self.end_token, highest)
 
     def split_figures(self, split: str) -> TextSplit:
         tokens = self.splits[split]
@@ -184,18 +211,24 @@ class _Part(NamedTuple):
     content: bytes
     start: int
     stop: int
+    unit: Unit = "word"
 
     def blocks(self) -> Iterator[str]:
-        """Yield blocks that end at a space or at the end of a line, so that no word or character is split."""
+        """Yield blocks that end at a space or at the end of a line, so that no word or character is split.
+
+        Bytes are given as the characters with their numbers.
+        """
         start, content = self.start, self.content
         while start < self.stop:
             stop = min(start + UNBROKEN_BYTES, self.stop)
             if stop < self.stop:
                 stop = max(content.rfind(b"\n", start, stop), content.rfind(b" ", start, stop)) + 1
-            if stop == 0:
+            if stop == 0 and is_by_words(self.unit):
                 raise ValueError(f"has more than {UNBROKEN_BYTES} bytes without a space or a new line; break its lines")
+            if stop == 0:
+                stop = _start_of_character(content, start + UNBROKEN_BYTES)
             try:
-                yield content[start:stop].decode()
+                yield content[start:stop].decode("latin-1" if self.unit == "byte" else "utf-8")
             except UnicodeDecodeError as error:
                 line = content.count(b"\n", 0, start + error.start) + 1
                 raise ValueError(f"is not UTF-8 text (line {line}); convert it to UTF-8 first") from error
@@ -214,24 +247,33 @@ def read_benchmark_text(benchmark: Benchmark, paths: Sequence[Path]) -> TextData
 
 
 def load_text_file(
-    path: Path, name: str, unit: Unit = "character", vocabulary_size: int = DEFAULT_VOCABULARY_SIZE
+    path: Path,
+    name: str,
+    unit: Unit = "character",
+    vocabulary_size: int = DEFAULT_VOCABULARY_SIZE,
+    minimum_count: int | None = None,
 ) -> TextData:
     """Read a user's text: the first 90 % of its lines train, 5 % validate and the last 5 % test.
 
-    The vocabulary of words comes from the training lines and has at most `vocabulary_size` entries, including the end
-    and the unknown token; words that occur only once there count as unknown, so that the probability of the unknown
-    token can be learned. The vocabulary of characters comes from the whole text; the rarest count as unknown if there
-    are more than `vocabulary_size`.
+    A text of fewer than ten lines is cut at the same shares of its length. The vocabulary of words comes from the
+    training lines and has at most `vocabulary_size` entries, including the end and the unknown token. Words that occur
+    there less than `minimum_count` times, by default twice, count as unknown: without any, the probability of an
+    unknown word could not be learned. The vocabulary of characters comes from the whole text, and `minimum_count` is
+    one by default. Bytes are all known.
     """
     if not 3 <= vocabulary_size <= VOCABULARY:
         raise InputError(f"vocabulary size must be from 3 to {VOCABULARY}, got {vocabulary_size}")
+    least = (2 if is_by_words(unit) else 1) if minimum_count is None else minimum_count
+    if least < 1:
+        raise InputError(f"minimum_count must be at least 1, got {least}", fields=["minimum_count"])
     content = _unified_newlines(read_limited(path, TEXT_BYTES))
     if content and not content.endswith(b"\n"):
         content += b"\n"
     try:
-        texts = _split_lines(content)
-        vocabulary, remarks = _limited_vocabulary(texts, unit, vocabulary_size)
-        return _assemble(name, unit, texts, vocabulary, printable(path.name), remarks)
+        texts = _split_text(content, unit)
+        vocabulary = _all_bytes(texts) if unit == "byte" else _limited_vocabulary(texts, unit, vocabulary_size, least)
+        data = _assemble(name, unit, texts, vocabulary, printable(path.name))
+        return replace(data, remarks=_unknown_remarks(data, least, vocabulary_size))
     except ValueError as error:
         raise InputError(f"{path} {error}") from error
 
@@ -249,8 +291,17 @@ def _unified_newlines(content: bytes) -> bytes:
     return content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _split_lines(content: bytes) -> dict[str, _Part]:
+def as_bytes(text: str) -> str:
+    """The bytes of a text in UTF-8, as the characters with their numbers."""
+    return text.encode().decode("latin-1")
+
+
+def _split_text(content: bytes, unit: Unit) -> dict[str, _Part]:
     lines = content.count(b"\n")
+    if lines < MIN_LINES and len(content) >= MIN_BYTES:
+        parts = cut(len(content), TEXT_SHARES)
+        bounds = [0, *(_boundary(content, part.stop, unit) for part in parts.values())]
+        return {split: _Part(content, *ends, unit) for split, ends in zip(parts, pairwise(bounds), strict=True)}
     if lines < MIN_LINES:
         raise ValueError(
             f"has {lines} line{'s' * (lines != 1)}, expected at least {MIN_LINES} to split "
@@ -260,7 +311,22 @@ def _split_lines(content: bytes) -> dict[str, _Part]:
         raise ValueError(f"has {lines} lines, more than the {LINES} allowed; use a part of it")
     parts = cut(lines, TEXT_SHARES)
     bounds = [0, *(_end_of_line(content, part.stop) for part in parts.values())]
-    return {split: _Part(content, *ends) for split, ends in zip(parts, pairwise(bounds), strict=True)}
+    return {split: _Part(content, *ends, unit) for split, ends in zip(parts, pairwise(bounds), strict=True)}
+
+
+def _boundary(content: bytes, near: int, unit: Unit) -> int:
+    """A place at or after `near` that splits no word or character."""
+    if not is_by_words(unit):
+        return _start_of_character(content, near)
+    blanks = [place for place in (content.find(b" ", near), content.find(b"\n", near)) if place >= 0]
+    return min(blanks) + 1 if blanks and near < len(content) else len(content)
+
+
+def _start_of_character(content: bytes, near: int) -> int:
+    """The first byte at or after `near` that does not continue a character of UTF-8."""
+    while near < len(content) and content[near] & 0xC0 == 0x80:
+        near += 1
+    return near
 
 
 def _end_of_line(content: bytes, number: int) -> int:
@@ -273,24 +339,42 @@ def _end_of_line(content: bytes, number: int) -> int:
     return start + int(np.flatnonzero(block == ord(END))[number - 1]) + 1
 
 
-def _limited_vocabulary(texts: Mapping[str, _Part], unit: Unit, size: int) -> tuple[list[str], tuple[str, ...]]:
+def _all_bytes(texts: Mapping[str, _Part]) -> list[str]:
+    """All bytes, so that nothing is ever unknown, the most frequent first."""
+    counts = _count(texts["train"], "byte")
+    return _ranked(Counter({chr(byte): counts[chr(byte)] for byte in range(BYTES)}))
+
+
+def _limited_vocabulary(texts: Mapping[str, _Part], unit: Unit, size: int, least: int) -> list[str]:
     unknown, counts = UNKNOWN[unit], _count(texts["train"], unit)
-    training_tokens = counts.total()
-    if unit == "word":
-        candidates = Counter({token: count for token, count in counts.items() if count > 1})
-    else:
+    everywhere = counts
+    if not is_by_words(unit):
         everywhere = counts | _count(texts["valid"], unit) | _count(texts["test"], unit)
-        candidates = Counter({token: counts[token] for token in everywhere})
+    # A character that only other splits have is known all the same: there are few, and they are read by eye.
+    rare = {token for token, count in everywhere.items() if count < least}
+    candidates = Counter({token: counts[token] for token in everywhere if token not in rare})
     del candidates[unknown]
     ranked = _ranked(candidates)
     kept = ranked[: size - 1]
     if END not in kept:
-        kept[-1] = END
-    if unit == "character" and len(kept) == len(ranked) and unknown not in counts:
-        return kept, ()
-    lost = training_tokens - sum(counts[token] for token in kept)
-    remark = f"{lost} of {training_tokens} training {unit}s are not in the vocabulary and became {unknown}"
-    return [*kept, unknown], (remark,)
+        kept = [*kept[: size - 2], END]
+    if not is_by_words(unit) and not rare and len(kept) >= len(ranked) and unknown not in counts:
+        return kept
+    return [*kept, unknown]
+
+
+def _unknown_remarks(data: TextData, least: int, size: int) -> tuple[str, ...]:
+    """How much of each split became the unknown token, and what decides it."""
+    unknown = data.symbols.unknown
+    if unknown is None:
+        return ()
+    found = {split: 100 * float(np.mean(data.splits[split] == unknown)) for split in SPLITS}
+    said = ", ".join(f"{share:.1f} % of {split}" for split, share in found.items())
+    why = f"seen less than {least} times in training, or beyond the {size} most frequent"
+    remarks = [f"{said} became {UNKNOWN[data.unit]}: {why}"]
+    if least == 1 and found["train"] == 0 and is_by_words(data.unit):
+        remarks.append(f"no training word is {UNKNOWN[data.unit]}, so a model cannot learn it: perplexity will suffer")
+    return tuple(remarks)
 
 
 def _assemble(
@@ -314,7 +398,7 @@ def _encode_part(text: _Part, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
 
 
 def _count(text: _Part, unit: Unit) -> Counter[str]:
-    return _count_characters(text) if unit == "character" else _count_words(text)
+    return _count_words(text, unit) if is_by_words(unit) else _count_characters(text)
 
 
 def _count_characters(text: _Part) -> Counter[str]:
@@ -325,10 +409,15 @@ def _count_characters(text: _Part) -> Counter[str]:
     return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts)})
 
 
-def _count_words(text: _Part) -> Counter[str]:
+def words_of(text: str, unit: Unit) -> list[str]:
+    """The words of a text; for tokens, punctuation marks are words of their own."""
+    return TOKEN.findall(text) if unit == "token" else text.split()
+
+
+def _count_words(text: _Part, unit: Unit) -> Counter[str]:
     counts: Counter[str] = Counter()
     for block in text.blocks():
-        counts.update(block.split())
+        counts.update(words_of(block, unit))
         counts[END] += block.count(END)
         if len(counts) > DISTINCT_WORDS:
             raise ValueError(f"has more than the {DISTINCT_WORDS} different words allowed; use a part of it")
@@ -342,7 +431,8 @@ def _ranked(counts: Counter[str]) -> list[str]:
 
 def _encode(text: str, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
     unknown = ids.get(UNKNOWN[unit], -1)
-    numbers = _encode_characters(text, ids, unknown) if unit == "character" else _encode_words(text, ids, unknown)
+    by_words = is_by_words(unit)
+    numbers = _encode_words(text, unit, ids, unknown) if by_words else _encode_characters(text, ids, unknown)
     if unknown < 0 and numbers.min(initial=0) < 0:
         raise InputError(f"the text has a {unit} outside the vocabulary of {len(ids)}; leave it out")
     return numbers
@@ -358,10 +448,10 @@ def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
-def _encode_words(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray:
+def _encode_words(text: str, unit: Unit, ids: Mapping[str, int], unknown: int) -> np.ndarray:
     numbers = array("i")
     for line in text.split(END):
-        numbers.extend(ids.get(word, unknown) for word in line.split())
+        numbers.extend(ids.get(word, unknown) for word in words_of(line, unit))
         numbers.append(ids[END])
     # Splitting yields one more line than there are newlines.
     return np.array(numbers[:-1], dtype=np.int32)
@@ -369,14 +459,36 @@ def _encode_words(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray
 
 @dataclass(frozen=True)
 class TextBaselines(Baselines):
-    """Perplexity and bits per token of predicting by single-token frequencies."""
+    """Perplexity and bits per token of predicting by single-token frequencies, and bits per token of n-grams."""
 
     perplexity: float
     bits_per_token: float
+    ngram_order: int | None = None
+    ngram_bits_per_token: float | None = None
 
     def rows(self) -> list[tuple[str, dict[str, float]]]:
-        figures = {"perplexity": self.perplexity, "bits_per_character": self.bits_per_token}
-        return [("single-symbol frequencies", {"log_likelihood": -math.log(self.perplexity), **figures})]
+        found = [("single-symbol frequencies", _text_figures(self.bits_per_token))]
+        if self.ngram_bits_per_token is not None:
+            found.insert(0, (f"{self.ngram_order}-gram, Kneser-Ney", _text_figures(self.ngram_bits_per_token)))
+        return found
+
+
+TEXT_METRICS: dict[Unit, str] = {
+    "word": "perplexity",
+    "token": "perplexity",
+    "character": "bits_per_character",
+    "byte": "bits_per_byte",
+}
+"""The score of a text, by its unit."""
+
+
+def _text_figures(bits: float) -> dict[str, float]:
+    return {
+        "log_likelihood": -bits * math.log(2),
+        "perplexity": 2.0**bits,
+        "bits_per_character": bits,
+        "bits_per_byte": bits,
+    }
 
 
 def text_baselines(train: np.ndarray, test: np.ndarray, vocabulary_size: int) -> TextBaselines:

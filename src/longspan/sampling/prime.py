@@ -14,7 +14,7 @@ from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
 from longspan.data.rolls import round_to_frames
 from longspan.data.sequences import Song
-from longspan.data.text import END, UNKNOWN, Vocabulary, read_text
+from longspan.data.text import END, UNKNOWN, Vocabulary, is_by_words, read_text, words_of
 from longspan.errors import InputError
 from longspan.files import opened
 from longspan.sampling.notes import lowest_sounding_pitch
@@ -115,7 +115,9 @@ def _count_notes(roll: np.ndarray) -> int:
 
 def _unknown(text: str, vocabulary: Vocabulary) -> list[str]:
     """Tokens outside the vocabulary, in order of first appearance."""
-    tokens = text if vocabulary.unit == "character" else text.split()
+    if vocabulary.unit == "byte":
+        return []
+    tokens = words_of(text, vocabulary.unit) if is_by_words(vocabulary.unit) else text
     known = {*vocabulary.tokens, END}
     return [token for token in dict.fromkeys(tokens) if token not in known]
 
