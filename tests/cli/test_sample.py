@@ -18,7 +18,7 @@ from longspan.data.dataset import DataRecord
 from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
 from longspan.data.rolls import round_to_frames
-from longspan.data.text import Vocabulary
+from longspan.data.vocabulary import Vocabulary
 from longspan.errors import InputError
 from longspan.models.model import build
 from longspan.sampling.notes import RollNote, Score

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from longspan.data import load
 from longspan.data import text as text_module
-from longspan.data.text import TextData, Vocabulary, load_text_file
+from longspan.data.text import TextData, load_text_file
+from longspan.data.vocabulary import Unit, Vocabulary
 from longspan.errors import InputError
 from tests.support.real_data import DATA, needs_benchmarks
 
@@ -50,7 +51,7 @@ def test_penn_treebank_has_the_papers_counts() -> None:
 
 
 @pytest.mark.parametrize("unit", ["word", "character"])
-def test_lines_are_split_in_order(path: Path, unit: text_module.Unit) -> None:
+def test_lines_are_split_in_order(path: Path, unit: Unit) -> None:
     data = load_text_file(path, "story", unit)
     assert {split: int(np.sum(ids == data.end_token)) for split, ids in data.splits.items()} == {
         "train": 18,
@@ -129,7 +130,7 @@ def test_bytes_need_no_encoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["character", "byte", "word", "token"])
-def test_one_long_line_is_cut_where_no_symbol_is_split(tmp_path: Path, unit: text_module.Unit) -> None:
+def test_one_long_line_is_cut_where_no_symbol_is_split(tmp_path: Path, unit: Unit) -> None:
     path, text = tmp_path / "line.txt", "Grüße aus 東京 und " * 200
     path.write_text(text)
     data = load_text_file(path, "line", unit)

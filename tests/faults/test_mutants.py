@@ -26,7 +26,8 @@ from longspan.data.archive import read_set, write_set
 from longspan.data.midi_folder import gather_midi
 from longspan.data.musicxml import read_score
 from longspan.data.rolls import sample_on_beat
-from longspan.data.text import Vocabulary, load_text_file
+from longspan.data.text import load_text_file
+from longspan.data.vocabulary import Vocabulary
 from longspan.errors import InputError
 from longspan.recipes import read_settings
 from longspan.reproduction.cells import read_results

@@ -10,7 +10,7 @@ import numpy as np
 
 from longspan.cli.sample_options import SampleOptions
 from longspan.data.dataset import DataRecord
-from longspan.data.text import Vocabulary
+from longspan.data.vocabulary import Vocabulary
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
 from longspan.sampling.picture import to_blocks
 from longspan.sampling.prime import name_some, read_music_prime, read_text_prime

@@ -30,7 +30,8 @@ from longspan.data.own import Description, Pair, Sequences
 from longspan.data.own_files import sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
-from longspan.data.text import END, TextData, Unit
+from longspan.data.text import TextData
+from longspan.data.vocabulary import END, Unit
 from longspan.data.zips import open_zip
 from longspan.errors import InputError, printable
 from longspan.files import replacing

@@ -17,7 +17,8 @@ from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
 from longspan.data.own_files import TABLES, read_array, read_table
 from longspan.data.splitting import SONG_SHARES
-from longspan.data.text import DEFAULT_VOCABULARY_SIZE, Unit, load_text_file
+from longspan.data.text import DEFAULT_VOCABULARY_SIZE, load_text_file
+from longspan.data.vocabulary import Unit
 from longspan.errors import InputError
 from longspan.files import user_path
 

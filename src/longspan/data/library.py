@@ -26,7 +26,8 @@ from longspan.data.midi_folder import gather_midi
 from longspan.data.music import read_benchmark_rolls
 from longspan.data.own_files import TABLES, read_own_file
 from longspan.data.tasks import TaskData
-from longspan.data.text import Unit, load_text_file, read_benchmark_text
+from longspan.data.text import load_text_file, read_benchmark_text
+from longspan.data.vocabulary import Unit
 from longspan.errors import InputError
 from longspan.files import user_path
 

@@ -9,16 +9,15 @@ import codecs
 import hashlib
 import json
 import math
-import re
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,16 +26,11 @@ from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset
 from longspan.data.ngrams import BestOrder, best_ngram
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
+from longspan.data.vocabulary import END, UNKNOWN, Unit, Vocabulary, code_points, encode, is_by_words, words_of
 from longspan.errors import InputError, printable
 from longspan.files import read_limited
 from longspan.limits import DISTINCT_WORDS, LINES, TEXT_BYTES, UNBROKEN_BYTES, VOCABULARY
 
-Unit = Literal["word", "token", "character", "byte"]
-"""What a symbol is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
-
-END = "\n"
-UNKNOWN: dict[Unit, str] = {"word": "<unk>", "token": "<unk>", "character": "\ufffd", "byte": "\ufffd"}
-TOKEN = re.compile(r"<unk>|\d+(?:[.,]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")
 BYTES = 256
 DEFAULT_VOCABULARY_SIZE = 10_000
 TOKENS_AT_ONCE = 2**20
@@ -44,47 +38,6 @@ MIN_LINES, MIN_BYTES = 10, 1000
 """A text with fewer lines is cut within a line, if it has that many bytes."""
 NGRAM_ORDERS: dict[Unit, int] = {"word": 5, "token": 5, "character": 8, "byte": 8}
 """Highest orders of the n-grams that models are compared with."""
-
-
-def is_by_words(unit: Unit) -> bool:
-    """Whether symbols are words rather than characters or bytes."""
-    return unit in ("word", "token")
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The tokens of a text by id, for encoding and decoding.
-
-    Args:
-        unit: what a token is: `word`, `token`, `character` or `byte`.
-        tokens: the token of each id; a byte is the character with its number.
-    """
-
-    unit: Unit
-    tokens: tuple[str, ...] = field(repr=False)
-
-    def encode(self, text: str) -> np.ndarray:
-        """Token ids of a text; every newline becomes the end token, and none is added after the last line."""
-        return _encode(as_bytes(text) if self.unit == "byte" else text, self.unit, self._ids)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of token ids, with spaces between words; bytes that are not UTF-8 become replacement characters."""
-        tokens = (self.tokens[token] for token in ids)
-        if self.unit == "byte":
-            return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
-        if self.unit == "character":
-            return "".join(tokens)
-        text = re.sub(f" ?{END} ?", END, " ".join(tokens))
-        return re.sub(r"(?<=[(\[{]) | (?=[.,;:!?%)\]}])", "", text) if self.unit == "token" else text
-
-    @property
-    def unknown(self) -> int | None:
-        """The id that stands for all tokens outside the vocabulary; None if there is none."""
-        return self._ids.get(UNKNOWN[self.unit])
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {token: number for number, token in enumerate(self.tokens)}
 
 
 @dataclass(frozen=True)
@@ -291,11 +244,6 @@ def _unified_newlines(content: bytes) -> bytes:
     return content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def as_bytes(text: str) -> str:
-    """The bytes of a text in UTF-8, as the characters with their numbers."""
-    return text.encode().decode("latin-1")
-
-
 def _split_text(content: bytes, unit: Unit) -> dict[str, _Part]:
     lines = content.count(b"\n")
     if lines < MIN_LINES and len(content) >= MIN_BYTES:
@@ -393,7 +341,7 @@ def _assemble(
 def _encode_part(text: _Part, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
     numbers = array("i")  # grows in place; concatenating arrays would need twice the memory
     for block in text.blocks():
-        numbers.frombytes(_encode(block, unit, ids).tobytes())
+        numbers.frombytes(encode(block, unit, ids).tobytes())
     return np.frombuffer(numbers, np.int32)
 
 
@@ -404,14 +352,9 @@ def _count(text: _Part, unit: Unit) -> Counter[str]:
 def _count_characters(text: _Part) -> Counter[str]:
     counts = np.zeros(sys.maxunicode + 1, np.int64)
     for block in text.blocks():
-        found = np.bincount(_code_points(block))
+        found = np.bincount(code_points(block))
         counts[: len(found)] += found
     return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts)})
-
-
-def words_of(text: str, unit: Unit) -> list[str]:
-    """The words of a text; for tokens, punctuation marks are words of their own."""
-    return TOKEN.findall(text) if unit == "token" else text.split()
 
 
 def _count_words(text: _Part, unit: Unit) -> Counter[str]:
@@ -427,34 +370,6 @@ def _count_words(text: _Part, unit: Unit) -> Counter[str]:
 def _ranked(counts: Counter[str]) -> list[str]:
     """The tokens, most frequent first, ties in alphabetical order."""
     return sorted(counts, key=lambda token: (-counts[token], token))
-
-
-def _encode(text: str, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
-    unknown = ids.get(UNKNOWN[unit], -1)
-    by_words = is_by_words(unit)
-    numbers = _encode_words(text, unit, ids, unknown) if by_words else _encode_characters(text, ids, unknown)
-    if unknown < 0 and numbers.min(initial=0) < 0:
-        raise InputError(f"the text has a {unit} outside the vocabulary of {len(ids)}; leave it out")
-    return numbers
-
-
-def _encode_characters(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray:
-    table = np.full(sys.maxunicode + 1, unknown, np.int32)
-    table[[ord(token) for token in ids]] = list(ids.values())
-    return table[_code_points(text)]
-
-
-def _code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-
-
-def _encode_words(text: str, unit: Unit, ids: Mapping[str, int], unknown: int) -> np.ndarray:
-    numbers = array("i")
-    for line in text.split(END):
-        numbers.extend(ids.get(word, unknown) for word in words_of(line, unit))
-        numbers.append(ids[END])
-    # Splitting yields one more line than there are newlines.
-    return np.array(numbers[:-1], dtype=np.int32)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from longspan.data.text import Vocabulary
+from longspan.data.vocabulary import Vocabulary
 from longspan.sampling.notes import lowest_sounding_pitch, to_score
 from longspan.training.runs import Run
 

@@ -14,7 +14,8 @@ from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
 from longspan.data.rolls import round_to_frames
 from longspan.data.sequences import Song
-from longspan.data.text import END, UNKNOWN, Vocabulary, is_by_words, read_text, words_of
+from longspan.data.text import read_text
+from longspan.data.vocabulary import END, UNKNOWN, Vocabulary, is_by_words, words_of
 from longspan.errors import InputError
 from longspan.files import opened
 from longspan.sampling.notes import lowest_sounding_pitch

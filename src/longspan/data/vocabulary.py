@@ -1,0 +1,103 @@
+"""The symbols of a text: words, words and punctuation marks, characters or bytes, and their numbers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from longspan.errors import InputError
+
+Unit = Literal["word", "token", "character", "byte"]
+"""What a symbol is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
+
+END = "\n"
+UNKNOWN: dict[Unit, str] = {"word": "<unk>", "token": "<unk>", "character": "\ufffd", "byte": "\ufffd"}
+TOKEN = re.compile(r"<unk>|\d+(?:[.,]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+def is_by_words(unit: Unit) -> bool:
+    """Whether symbols are words rather than characters or bytes."""
+    return unit in ("word", "token")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a text by id, for encoding and decoding.
+
+    Args:
+        unit: what a token is: `word`, `token`, `character` or `byte`.
+        tokens: the token of each id; a byte is the character with its number.
+    """
+
+    unit: Unit
+    tokens: tuple[str, ...] = field(repr=False)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids of a text; every newline becomes the end token, and none is added after the last line."""
+        return encode(as_bytes(text) if self.unit == "byte" else text, self.unit, self._ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of token ids, with spaces between words; bytes that are not UTF-8 become replacement characters."""
+        tokens = (self.tokens[token] for token in ids)
+        if self.unit == "byte":
+            return "".join(tokens).encode("latin-1").decode("utf-8", "replace")
+        if self.unit == "character":
+            return "".join(tokens)
+        text = re.sub(f" ?{END} ?", END, " ".join(tokens))
+        return re.sub(r"(?<=[(\[{]) | (?=[.,;:!?%)\]}])", "", text) if self.unit == "token" else text
+
+    @property
+    def unknown(self) -> int | None:
+        """The id that stands for all tokens outside the vocabulary; None if there is none."""
+        return self._ids.get(UNKNOWN[self.unit])
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens)}
+
+
+def as_bytes(text: str) -> str:
+    """The bytes of a text in UTF-8, as the characters with their numbers."""
+    return text.encode().decode("latin-1")
+
+
+def words_of(text: str, unit: Unit) -> list[str]:
+    """The words of a text; for tokens, punctuation marks are words of their own."""
+    return TOKEN.findall(text) if unit == "token" else text.split()
+
+
+def encode(text: str, unit: Unit, ids: Mapping[str, int]) -> np.ndarray:
+    """Token ids of a text, given those of all tokens."""
+    unknown = ids.get(UNKNOWN[unit], -1)
+    by_words = is_by_words(unit)
+    numbers = _encode_words(text, unit, ids, unknown) if by_words else _encode_characters(text, ids, unknown)
+    if unknown < 0 and numbers.min(initial=0) < 0:
+        raise InputError(f"the text has a {unit} outside the vocabulary of {len(ids)}; leave it out")
+    return numbers
+
+
+def _encode_characters(text: str, ids: Mapping[str, int], unknown: int) -> np.ndarray:
+    table = np.full(sys.maxunicode + 1, unknown, np.int32)
+    table[[ord(token) for token in ids]] = list(ids.values())
+    return table[code_points(text)]
+
+
+def code_points(text: str) -> np.ndarray:
+    """The numbers of the characters of a text."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def _encode_words(text: str, unit: Unit, ids: Mapping[str, int], unknown: int) -> np.ndarray:
+    numbers = array("i")
+    for line in text.split(END):
+        numbers.extend(ids.get(word, unknown) for word in words_of(line, unit))
+        numbers.append(ids[END])
+    # Splitting yields one more line than there are newlines.
+    return np.array(numbers[:-1], dtype=np.int32)
