@@ -124,14 +124,14 @@ class SplitEvaluator:
         return Scores(log_likelihood, error, **others)
 
     def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
-        walked = _walk(figures, self.lanes, model, self.chunks, key)
+        walked = walk(figures, self.lanes, model, self.chunks, key)
         return {name: float(self._counted(values).astype(np.float64).mean()) for name, values in walked.items()}
 
     def _accuracy(self, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
         if not isinstance(model.output, EstimatedOutput):
             return self._means(_accuracies(ACCURACY_SAMPLES), model, key)
         key_choice, key_chains = jax.random.split(key)
-        hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
+        hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         targets = self._counted(self.chunks.targets)
         # Steps are used equally often, up to a difference of one.
         order = np.resize(np.asarray(jax.random.permutation(key_choice, self.steps)), CHAINS)
@@ -143,7 +143,7 @@ class SplitEvaluator:
 
     def _glance(self, model: SequenceModel, key: PRNGKeyArray) -> float:
         key_choice, key_estimate = jax.random.split(key)
-        hidden = self._counted(_walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
+        hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         chosen = self._some_steps(GLANCE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
         comparable = np.asarray(_estimated_log_probs("comparable", model.output, hidden[chosen], targets, key_estimate))
@@ -152,7 +152,7 @@ class SplitEvaluator:
     def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
         """Mean log-likelihood and its standard error: a rough pass over all steps, corrected by an accurate subset."""
         key_rough, key_choice, key_accurate = jax.random.split(key, 3)
-        walked = _walk(_log_probs_and_hidden, self.lanes, model, self.chunks, key_rough)
+        walked = walk(_log_probs_and_hidden, self.lanes, model, self.chunks, key_rough)
         rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
         chosen = self._some_steps(ACCURATE_STEPS, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
@@ -256,10 +256,18 @@ def _accuracies(samples: int) -> Callable:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _walk(
+def walk(
     figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray
 ) -> dict[str, Float[Array, "chunk time lane ..."]]:
-    """Compute `figures` at every step of a split."""
+    """Compute `figures` at every step of a split.
+
+    Args:
+        figures: a function `(model, hidden, chunk, key)` of a chunk that returns arrays by name.
+        lanes: number of parallel streams.
+        model: the model, which is started anew.
+        chunks: the split; a tuple with more fields than `Chunks` is passed on to `figures` chunk by chunk.
+        key: randomness, for outputs that estimate.
+    """
 
     def step(carry, chunk):
         state, number = carry

@@ -1,0 +1,5 @@
+"""Memory of the song or text: a model that also recalls what the sequence said before."""
+
+from longspan.memory.interface import MEMORIES, Memory, Recollection, Trail, register_memory
+
+__all__ = ["MEMORIES", "Memory", "Recollection", "Trail", "register_memory"]

@@ -1,0 +1,77 @@
+"""Memories: what turns a model's expectation of the next step into one that also knows the sequence's own past.
+
+A memory is attached to a trained model. Its few parameters are chosen on the validation split; what it reports is the
+exact likelihood of a normalized distribution that uses nothing but the past of the same sequence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from longspan.data.dataset import DataRecord, Dataset
+from longspan.errors import InputError
+from longspan.evaluation import Scores
+from longspan.models.sequence import SequenceModel
+from longspan.registry import Registry
+
+MEMORIES: Registry[type[Memory]] = Registry("memory", "longspan.memory")
+
+
+class Recollection(NamedTuple):
+    """How a model with a memory did on a split."""
+
+    scores: Scores
+    steps: np.ndarray
+    """Log-likelihood of every counted step, in the order of the split's chunks."""
+    recalled: float
+    """Share of the steps that were more likely copied from the past than newly made."""
+    trails: list[Trail]
+    """Which steps were recalled, for every sequence."""
+
+
+class Trail(NamedTuple):
+    """The steps of one sequence that were recalled, and where from."""
+
+    length: int
+    """Number of steps of the sequence."""
+    steps: list[int]
+    places: list[int]
+    """For each of the recalled steps, the earlier step that was copied."""
+
+
+class Memory(ABC):
+    """A memory with its parameters; derive your own and register it with `register_memory`."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Memory:
+        """The memory with the parameters that suit a model best on a split."""
+
+    @classmethod
+    @abstractmethod
+    def from_values(cls, values: dict[str, Any]) -> Memory:
+        """Inverse of `values`."""
+
+    @abstractmethod
+    def values(self) -> dict[str, Any]:
+        """The parameters as plain values, for the run folder."""
+
+    @abstractmethod
+    def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
+        """Score a model with this memory on a split."""
+
+
+def register_memory(memory: type[Memory]) -> type[Memory]:
+    """A decorator that registers a class of memories under its name."""
+    return MEMORIES.register(memory.name)(memory)
+
+
+def check_remembers(record: DataRecord) -> None:
+    """Refuse data whose targets are not the next inputs: they have no past of their own to recall."""
+    if record.kind not in ("music", "text"):
+        raise InputError(f"these data ask for {record.kind}, which have no past to recall: use music or text")

@@ -1,0 +1,174 @@
+"""The recall memory: copies of what the song said before in a situation like this, mixed with the network."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from longspan.data.dataset import Chunks, Dataset
+from longspan.errors import InputError
+from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, frame_accuracies, walk
+from longspan.memory import gate
+from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, register_memory
+from longspan.memory.lookup import NONE, Found, look_up_split, sequences_of
+from longspan.models.outputs import EstimatedOutput
+from longspan.models.sequence import SequenceModel
+
+CANDIDATES = {"music": 8, "text": 16}
+
+
+@register_memory
+class Recall(Memory):
+    """Candidates from the sequence's own past, weighted by a log-linear gate.
+
+    Args:
+        weights: of the features of a candidate, by name.
+        candidates: largest number of candidates per step.
+        fit: how the weights were found, for the record.
+    """
+
+    name = "recall"
+
+    def __init__(self, weights: dict[str, float], candidates: int, fit: dict[str, float] | None = None):
+        if set(weights) != set(gate.FEATURES):
+            raise InputError("the recall memory has weights of other features: fit it again by `longspan remember`")
+        self.weights, self.candidates, self.fit = weights, candidates, fit or {}
+
+    @classmethod
+    def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Recall:
+        check_remembers(data.record)
+        if isinstance(model.output, EstimatedOutput):
+            raise InputError(f"the recall memory needs an exact likelihood: got {type(model.output).__name__}")
+        candidates = CANDIDATES[data.record.kind]
+        found = gate.fit(_Reading(model, data, split, candidates).evidence)
+        return cls(found.weights, candidates, {**found._asdict(), "weights": None})
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Recall:
+        return cls(values["weights"], values["candidates"], values["fit"])
+
+    def values(self) -> dict[str, Any]:
+        fit = {name: value for name, value in self.fit.items() if value is not None}
+        return {"candidates": self.candidates, "weights": self.weights, "fit": fit}
+
+    def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
+        check_remembers(data.record)
+        reading = _Reading(model, data, split, self.candidates)
+        evidence = reading.evidence
+        mixed = gate.mix(jnp.asarray(evidence.values), jnp.asarray(evidence.exist), self._array)
+        steps = np.asarray(gate.mixed_log_prob(mixed, jnp.asarray(evidence.network), jnp.asarray(evidence.hits)))
+        copied = np.where(evidence.hits, np.asarray(mixed.candidates), -np.inf)
+        recalled = np.logaddexp.reduce(copied, axis=1) > np.asarray(mixed.network) + evidence.network
+        mean = float(steps.astype(np.float64).mean())
+        scores = Scores(mean, **_in_other_units(data, mean), **reading.accuracies(mixed))
+        return Recollection(scores, steps, float(recalled.mean()), reading.trails(recalled))
+
+    @property
+    def _array(self) -> Float[Array, " feature"]:
+        return jnp.asarray(gate.as_array(self.weights))
+
+
+def _in_other_units(data: Dataset, mean: float) -> dict[str, float]:
+    units = {"perplexity": math.exp(-mean), "bits_per_character": -mean / math.log(2)}
+    return {name: value for name, value in units.items() if name in data.metrics}
+
+
+class _WithPast(NamedTuple):
+    """`Chunks`, and what the past proposes at each of their steps."""
+
+    inputs: Any
+    targets: Any
+    resets: Any
+    mask: Any
+    lengths: Any
+    recalled: Any
+
+
+class _Reading:
+    """A split read by a model, with the candidates that its past proposes."""
+
+    def __init__(self, model: SequenceModel, data: Dataset, split: str, candidates: int):
+        self.model, self.data = model, data
+        self.evaluator = SplitEvaluator(data, split)
+        self.recalled = look_up_split(self.chunks, candidates)
+
+    @property
+    def chunks(self) -> Chunks:
+        return self.evaluator.chunks
+
+    @cached_property
+    def evidence(self) -> gate.Evidence:
+        """Candidates with their features, by counted step."""
+        with_past = _WithPast(*self.chunks, self.recalled.steps)
+        walked = walk(_log_probs, self.evaluator.lanes, self.model, with_past, jax.random.key(0))
+        found = Found(*(part[self.chunks.mask] for part in self.recalled.found))
+        exist = found.level > NONE
+        network = np.asarray(walked["candidates"])[self.chunks.mask]
+        values = gate.features(Found(*map(jnp.asarray, found)), jnp.asarray(network), self._repeats(found, exist))
+        return gate.Evidence(
+            np.asarray(values),
+            exist,
+            self._same(self.chunks.targets[self.chunks.mask]) & exist,
+            np.asarray(walked["truth"])[self.chunks.mask],
+            self._sequence_numbers(),
+        )
+
+    def accuracies(self, mixed: gate.Mixed) -> dict[str, float]:
+        """Expected accuracy of a frame drawn from the mixture; the part of the copies needs no sampling."""
+        if "accuracy" not in self.data.metrics:
+            return {}
+        walked = walk(_sampled_accuracies, self.evaluator.lanes, self.model, self.chunks, jax.random.key(0))
+        true = jnp.asarray(self.chunks.targets[self.chunks.mask])[:, None]
+        copies = frame_accuracies(true, jnp.asarray(self.recalled.steps[self.chunks.mask]))
+        weight, weights = np.exp(np.asarray(mixed.network)), np.exp(np.asarray(mixed.candidates))
+        return {
+            name: float(np.mean(weight * np.asarray(drawn)[self.chunks.mask] + np.sum(weights * copies[name], axis=1)))
+            for name, drawn in walked.items()
+        }
+
+    def trails(self, recalled: np.ndarray) -> list[Trail]:
+        """For every sequence, which of its steps were recalled and where from."""
+        numbers, found = self.evidence.sequence, Found(*(part[self.chunks.mask] for part in self.recalled.found))
+        places = np.take_along_axis(found.place, self.evidence.hits.argmax(axis=1)[:, None], axis=1)[:, 0]
+        trails = []
+        for number in range(numbers.max() + 1):
+            mine = numbers == number
+            copied = mine & recalled
+            trails.append(Trail(int(mine.sum()), found.step[copied, 0].tolist(), places[copied].tolist()))
+        return trails
+
+    def _same(self, steps: np.ndarray) -> np.ndarray:
+        """Which candidates equal the given steps, one for each counted step."""
+        proposed = self.recalled.steps[self.chunks.mask]
+        return (proposed == steps[:, None]).reshape(*proposed.shape[:2], -1).all(axis=2)
+
+    def _repeats(self, found: Found, exist: np.ndarray) -> Array:
+        # Whatever was heard in the last step has it as its latest place.
+        return jnp.asarray((found.latest == found.step - 1) & exist)
+
+    def _sequence_numbers(self) -> np.ndarray:
+        numbers = np.zeros(self.chunks.mask.shape, np.int32)
+        for number, sequence in enumerate(sequences_of(self.chunks)):
+            numbers[sequence] = number
+        return numbers[self.chunks.mask]
+
+
+def _log_probs(model, hidden, chunk, key):
+    """Log-likelihood of the true step and of each candidate."""
+    score = partial(model.output.log_prob, hidden, length=chunk.lengths, key=key)
+    candidates = jax.lax.map(lambda steps: score(steps), jnp.moveaxis(chunk.recalled, 2, 0))
+    return {"truth": score(chunk.targets), "candidates": jnp.moveaxis(candidates, 0, 2)}
+
+
+def _sampled_accuracies(model, hidden, chunk, key):
+    def one(key):
+        return frame_accuracies(chunk.targets, model.output.sample(hidden, key=key))
+
+    each = jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES))
+    return jax.tree.map(lambda values: jnp.mean(values, axis=0), each)
