@@ -24,7 +24,7 @@ LEVELS = [
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
     {"training", "evaluation", "diagnostics", "sampling"},
-    {"progress"},
+    {"progress", "memory"},
     {"search", "recipes"},
     {"library", "arms"},
     {"reporting"},

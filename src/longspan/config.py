@@ -36,7 +36,7 @@ class TrainConfig:
     """Everything that determines what a run computes: the same config, data and machine give the same bytes."""
 
     recipe: Annotated[str, tyro.conf.Suppress] = "sgd+c"
-    """The recipe this config started from: C clipping, L leaky units, R rectifiers + L1, M momentum."""
+    """The recipe this config started from: C clipping, L leaky units, R rectifiers + L1, M momentum, W with memory."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz file or a text file."""
     span: int = 30
@@ -102,6 +102,11 @@ class TrainConfig:
     dropout: float = 0.0
     """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
     hf: drawn once per update."""
+
+    # Memory
+    memory: str = "none"
+    """What a trained model is given to recall its own past with, its few weights fitted to the validation split: recall
+    (copies of earlier steps), cache (text: words used lately), dynamic (text: goes on learning), or none."""
 
     # Optimization
     learning_rate: float = 0.1
@@ -335,6 +340,7 @@ class Settings(TypedDict, total=False):
     l1: float
     omega: float
     dropout: float
+    memory: str
     learning_rate: float
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"]
     plateau_epochs: int

@@ -92,7 +92,7 @@ class SplitEvaluator:
         asked = [name for name in self.data.metrics if name in ERRORS]
         if not asked:
             return {}
-        walked = _walk(_errors, self.lanes, model, self.chunks, jax.random.key(0))
+        walked = walk(_errors, self.lanes, model, self.chunks, jax.random.key(0))
         counted = {name: self._counted(values).astype(np.float64) for name, values in walked.items()}
         found = self._of_squares(counted.pop("squares")) if "squares" in counted else {}
         found |= {name: float(values.mean()) for name, values in counted.items()}

@@ -19,10 +19,11 @@ from longspan import data as data_room
 from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
-from longspan.data.dataset import Dataset
+from longspan.data.dataset import Dataset, usual_memory
 from longspan.diagnostics import GradientFlow, gradient_flow, longest_chunk
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
+from longspan.memory import Memory, Recollection, check_memory, memory_of, remember
 from longspan.models.model import SequenceModel
 from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
@@ -48,6 +49,21 @@ class Trained:
         """
         check_split(split)
         return SplitEvaluator(self._data(data), split).scores(self.model)
+
+    def remember(self, memory: str | None = None, *, data: Dataset | None = None) -> Memory:
+        """Fit a memory of the song or text to the model, on the validation split, and keep it in the run folder.
+
+        Args:
+            memory: `recall` or one of your own; by default what suits the data.
+            data: as for `evaluate`.
+        """
+        content = self._data(data)
+        return remember(self.run, memory or usual_memory(content.target_kind), self.model, content)
+
+    def recollect(self, split: str = "test", *, data: Dataset | None = None) -> Recollection:
+        """Score the model together with the memory that `remember` fitted, and say which steps were recalled."""
+        check_split(split)
+        return memory_of(self.run).recollect(self.model, self._data(data), split)
 
     def inspect(self, split: str = "valid", *, lags: int = 100, data: Dataset | None = None) -> GradientFlow:
         """Measure how gradients travel back through time on a long sequence of a split."""
@@ -132,6 +148,8 @@ def train(
     chosen = _config(recipe, content, config, {**settings, **content.implied_settings}, named)
     given = Given(model, None if isinstance(optimizer, str) else optimizer)
     check_parts(chosen, content.record, given)
+    if chosen.memory != "none":
+        check_memory(chosen.memory, content.record)
     path = None if run_dir is None else Path(run_dir)
     run = create_run(path, chosen, content.record, runtime.prepare(chosen.threads), given)
     with run.locked():
@@ -212,4 +230,7 @@ def _to_end(
         outcome = run_training(run, content, listeners=[*display, *listeners], interrupted=time_up)
     if outcome.status == "diverged":
         raise Diverged(f"the run diverged at {outcome.reason}")
+    name = run.config.memory if run.config.memory != "none" else run.memory_name
+    if outcome.status == "done" and name is not None:
+        remember(run, name, outcome.model, content)
     return Trained(run, outcome.model, content)

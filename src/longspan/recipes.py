@@ -1,10 +1,10 @@
 """The paper's recipes, such as `nade:sgd+crm`, as settings for a data set.
 
 A recipe is `sgd` plus any of the letters C (clipping), L (leaky units), R (rectifiers with L1) and M (Nesterov
-momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. An output model may precede it, as in `nade:hf`;
-otherwise the data set's usual one is used. A cell other than the paper's may precede both, as in `lstm/nade:sgd+cm`.
-The tables below give, in order, what each letter changes, what plain descent and each letter need on each kind of data
-and data set, and what single recipes need on top of that.
+momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. W (with memory) may be added to each. An output model
+may precede it, as in `nade:hf`; otherwise the data set's usual one is used. A cell other than the paper's may precede
+both, as in `lstm/nade:sgd+cm`. The tables below give, in order, what each letter changes, what plain descent and each
+letter need on each kind of data and data set, and what single recipes need on top of that.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from longspan.config import CELL_NAMES, FIELDS, OUTPUT_NAMES, TrainConfig, as_dict, check_types
-from longspan.data.dataset import TargetKind
+from longspan.data.dataset import TargetKind, usual_memory
 from longspan.data.library import target_kind
 from longspan.errors import InputError
 from longspan.files import read_toml
@@ -23,11 +23,12 @@ LETTERS = {
     "l": {"leaky_share": 0.5},
     "r": {"activation": "rectifier", "l1": 1e-5},
     "m": {"momentum": 0.9},
+    "w": {},
 }
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block": 1000}
 
-LETTER_NAMES = {"": "descent", "c": "clipping", "l": "leaky units", "r": "rectifiers", "m": "momentum"}
+LETTER_NAMES = {"": "descent", "c": "clipping", "l": "leaky units", "r": "rectifiers", "m": "momentum", "w": "memory"}
 
 ADAPTIVE = {"learning_rate": 2e-3, "momentum": 0.9, "clip": 1.0}
 OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIVE, "momentum": 0.0}}
@@ -35,7 +36,7 @@ OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIV
 gradients."""
 
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE, "adam": {"optimizer": "adam", **ADAPTIVE}}
-LETTERS_OF = {"sgd": "clrm", "hf": "lr", "adam": "lr"}
+LETTERS_OF = {"sgd": "clrmw", "hf": "lrw", "adam": "lrw"}
 
 # On music, where lags are short, curvature from few sequences makes an update six times cheaper and hardly worse. Such
 # an update fits its block rather than the data set, so the mean of several is far better than the last one.
@@ -283,9 +284,9 @@ def parse(recipe: str) -> Recipe:
         known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
-            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, or hf or adam, alone or with "
-            f"+ and letters of l, r; {', '.join(f'{output}:' for output in OUTPUT_NAMES)} or none in front, and before "
-            "all a cell, such as lstm/, or none" + (f"; did you mean {hint[0]}?" if hint else "")
+            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, w, or hf or adam, alone or "
+            f"with + and letters of l, r, w; {', '.join(f'{output}:' for output in OUTPUT_NAMES)} or none in front, "
+            "and before all a cell, such as lstm/, or none" + (f"; did you mean {hint[0]}?" if hint else "")
         )
     found = Recipe(output or None, name, frozenset(letters), cell or None)
     check_letters(found.letters, cell if slash else "leaky")
@@ -378,6 +379,8 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
     ]
     for part in ("", *(letter for letter in LETTERS if letter in letters)):
         found.append(Layer(LETTER_NAMES[part], LETTERS.get(part, {})))
+        if part == "w":
+            found.append(Layer(f"memory of {kind}", {"memory": usual_memory(kind)}))
         if method == "sgd":
             found += [
                 Layer(f"{LETTER_NAMES[part]} before {chosen} on {place}", DESCENT.get((chosen, place, part), {}))
@@ -387,7 +390,8 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
             found.append(Layer(f"{units} units", CELLS.get(units, {})))
     if "m" in letters:
         found.append(_slowed(found, choices.get("momentum")))
-    found.append(Layer(f"tuned for {canonical} on {data}", TUNED.get((canonical, data), {})))
+    without_memory = str(parse(canonical)._replace(letters=letters - {"w"}))
+    found.append(Layer(f"tuned for {without_memory} on {data}", TUNED.get((without_memory, data), {})))
     optimizer = choices.get("optimizer")
     if optimizer is not None and optimizer != method:
         found.append(Layer(optimizer, {"optimizer": optimizer, **OPTIMIZER_SETTINGS.get(optimizer, {})}))

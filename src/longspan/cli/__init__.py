@@ -25,6 +25,7 @@ COMMANDS = {
     "train": "train a recurrent network: longspan train sgd+clr --data nottingham",
     "resume": "continue a run exactly where it stopped",
     "seal": "write checksums of a run's files as they are now",
+    "remember": "give a trained run a memory of the song or text: longspan remember RUN",
     "evaluate": "score a run on a split, as the paper does",
     "sample": "generate music or text from a run: longspan sample RUN -o out.mid",
     "inspect": "show how gradients travel through time in a trained model",
@@ -40,7 +41,7 @@ COMMANDS = {
     "doctor": "show versions, devices, kernels, data found and write access",
 }
 
-HOMES = {"resume": "train", "evaluate": "train", "seal": "train"}
+HOMES = {"resume": "train", "remember": "train", "evaluate": "train", "seal": "train"}
 """Commands that are functions of another command's module; every other one is `run` of a module of its own."""
 
 

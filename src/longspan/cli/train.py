@@ -1,4 +1,4 @@
-"""Commands on one run: `train`, `resume` and `evaluate` it, and `seal` its files.
+"""Commands on one run: `train`, `resume` and `evaluate` it, let it `remember`, and `seal` its files.
 
 JAX is imported when it is needed: after the options are parsed, the data are loaded and the threads are pinned.
 """
@@ -19,7 +19,7 @@ from rich.table import Table
 from longspan import cli
 from longspan.cli import leave_at_once, print_json
 from longspan.cli.options import Watching, load_data, load_data_of, origins_of, parse, parse_train
-from longspan.data.dataset import Dataset
+from longspan.data.dataset import Dataset, usual_memory
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt, prepare
@@ -37,6 +37,10 @@ def run(arguments: list[str]) -> int:
     from longspan.training.setup import check_parts
 
     check_parts(config, content.record, Given())
+    if config.memory != "none":
+        from longspan.memory import check_memory
+
+        check_memory(config.memory, content.record)
     created = create_run(options.run_dir, config, content.record, environment)
 
     return run_to_end(created, content, options.watching)
@@ -110,6 +114,33 @@ def evaluate(arguments: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class RememberOptions:
+    """Fit a memory to the best weights of a run, on the validation split, and keep it in the run folder.
+
+    From then on `evaluate` scores the run with and without it, and `sample` draws from a model that returns to what it
+    has said. Nothing is trained again.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    memory: str | None = None
+    """recall or one of your own; by default what suits the data."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+    json: bool = False
+    """Print only the scores, as JSON."""
+
+
+def remember(arguments: list[str]) -> int:
+    options = parse(RememberOptions, arguments, "longspan remember")
+    remembering = Run.open(options.path)
+    content = load_data_of(remembering, options.data_dir, quiet=options.json)
+    name = options.memory or usual_memory(content.target_kind)
+    prepare(remembering.config.threads)
+    return attach_memory(remembering, content, name, as_json=options.json)
+
+
+@dataclass(frozen=True)
 class SealOptions:
     """Write checksums of a run's files as they are now, so that later damage is noticed.
 
@@ -149,39 +180,76 @@ def run_to_end(run: Run, content: Dataset, watching: Watching, prepare: Callable
                 interrupted=lambda: interrupted() or time_up(),
                 checkpoint_seconds=watching.checkpoint_seconds,
             )
-        scores = None
+        result = None
         if outcome.status == "done":
-            scores = msgspec.to_builtins(SplitEvaluator(content, "test").scores(outcome.model))
-            run.write_result({"test": scores})
+            name = run.config.memory if run.config.memory != "none" else run.memory_name
+            if name is not None:
+                from longspan.memory import remember
+
+                remember(run, name, outcome.model, content)
+            result = scores_of(run, outcome.model, content, "test")
+            run.write_result(result)
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
         return cli.DIVERGED
-    if scores is None:
+    if result is None:
         _say_how_to_go_on(run, SplitEvaluator(content, "valid").log_likelihood(outcome.model), watching.json)
         return cli.INTERRUPTED if interrupted() else cli.DONE
     if watching.json:
-        print_json({"status": "done", **_scores_document(run, content, "test", scores)})
+        print_json({"status": "done", **_scores_document(run, content, "test", result)})
     else:
-        show_scores(run, content, "test", scores, reason=outcome.reason)
+        show_scores(run, content, "test", result, reason=outcome.reason)
     return cli.DONE
 
 
 def score(run: Run, content: Dataset, split: str, *, as_json: bool) -> int:
     """Score the best weights of a run on a split."""
-    from longspan.evaluation import SplitEvaluator
     from longspan.training.setup import trained_model
 
-    scores = msgspec.to_builtins(SplitEvaluator(content, split).scores(trained_model(run)))
+    return _show(run, content, split, scores_of(run, trained_model(run), content, split), as_json=as_json)
+
+
+def scores_of(run: Run, model: Any, content: Dataset, split: str) -> dict[str, Any]:
+    """The scores of a run's best weights on a split as result.json holds them: alone, and with the run's memory."""
+    from longspan.evaluation import SplitEvaluator
+
+    result: dict[str, Any] = {split: msgspec.to_builtins(SplitEvaluator(content, split).scores(model))}
+    if run.memory_name is not None:
+        from longspan.memory import memory_of
+
+        memory = memory_of(run)
+        found = memory.recollect(model, content, split)
+        scores = msgspec.to_builtins(found.scores)
+        result["with_memory"] = {"memory": memory.name, "recalled": found.recalled, split: scores}
+    return result
+
+
+def attach_memory(run: Run, content: Dataset, name: str, *, as_json: bool) -> int:
+    """Fit a memory to the best weights of a run, keep it in the run folder, and score both on the test split."""
+    from longspan.memory import remember
+    from longspan.training.setup import trained_model
+
+    model = trained_model(run)
+    with run.locked():
+        remember(run, name, model, content)
+        result = scores_of(run, model, content, "test")
+        if run.result() is not None:
+            run.write_result(result)
+    return _show(run, content, "test", result, as_json=as_json)
+
+
+def _show(run: Run, content: Dataset, split: str, result: dict, *, as_json: bool) -> int:
     if as_json:
-        print_json(_scores_document(run, content, split, scores))
+        print_json(_scores_document(run, content, split, result))
     else:
-        show_scores(run, content, split, scores)
+        show_scores(run, content, split, result)
     return cli.DONE
 
 
-def _scores_document(run: Run, content: Dataset, split: str, scores: dict) -> dict:
+def _scores_document(run: Run, content: Dataset, split: str, result: dict) -> dict:
     references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
-    return {"run": str(run.path), "split": split, **scores, "references": references}
+    beside = {name: value for name, value in result.items() if name != split}
+    return {"run": str(run.path), "split": split, **result[split], **beside, "references": references}
 
 
 def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:
@@ -194,9 +262,10 @@ def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:
         )
 
 
-def show_scores(run: Run, data: Dataset, split: str, scores: dict[str, Any], reason: str = "") -> None:
+def show_scores(run: Run, data: Dataset, split: str, result: dict[str, Any], reason: str = "") -> None:
     """Print scores beside trivial baselines and the paper's numbers, and suggest what to try next."""
     console = Console(highlight=False)
+    scores, remembered = result[split], result.get("with_memory")
     if reason:
         console.print(f"Done: {reason}.", markup=False)
     metrics = [metric for name, metric in METRICS.items() if scores.get(name) is not None]
@@ -207,12 +276,18 @@ def show_scores(run: Run, data: Dataset, split: str, scores: dict[str, Any], rea
         table.add_column(metric.heading, justify="right")
     ours = [metric.show(scores[metric.name], scores.get(f"{metric.name}_error")) for metric in metrics]
     table.add_row("this model", *ours, style="bold")
+    if remembered:
+        figures = [metric.show(remembered[split].get(metric.name)) for metric in metrics]
+        table.add_row(f"with memory ({escape(remembered['memory'])})", *figures, style="bold")
     for label, figures in reference_rows(run, data, split):
         table.add_row(label, *(metric.show(figures.get(metric.name)) for metric in metrics))
     console.print(table)
+    if remembered:
+        console.print(f"{remembered['recalled']:.1%} of the steps were recalled from the same {PIECE[run.data.kind]}.")
     console.print(next_commands(run, split), markup=False)
 
 
+PIECE = {"music": "song", "text": "text"}
 SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
 """Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
 

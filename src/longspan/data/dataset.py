@@ -40,6 +40,17 @@ _PREDICTED: Mapping[str, Predicted] = {
 }
 
 
+USUAL_MEMORIES: Mapping[TargetKind, str] = {"frames": "recall", "words": "recall", "characters": "recall"}
+"""The memory that suits a kind of target; the others have no past to recall, since they are not the next inputs."""
+
+
+def usual_memory(kind: TargetKind) -> str:
+    """The memory that suits a kind of target, by name."""
+    if kind not in USUAL_MEMORIES:
+        raise InputError(f"data of {kind} have no past to recall: leave out the memory (the letter w)")
+    return USUAL_MEMORIES[kind]
+
+
 class Chunks(NamedTuple):
     """Chunks of `time` steps in parallel lanes; the first axis is the chunk.
 

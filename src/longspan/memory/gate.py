@@ -2,9 +2,9 @@
 
 .. math:: p(x) = \\frac{p_{net}(x) + \\sum_c e^{s_c} [x = c]}{1 + \\sum_c e^{s_c}}
 
-The score `s_c` of a candidate is a weighted sum of its features, all of which follow from the past alone; so the mixture
-is an exact, normalized distribution of the next step. The weights of the features are fitted to the validation split,
-by a method with second-order information (L-BFGS) on the exact likelihood.
+The score `s_c` of a candidate is a weighted sum of its features, all of which follow from the past alone; so the
+mixture is an exact, normalized distribution of the next step. The weights of the features maximize the likelihood of
+the validation split (by L-BFGS).
 """
 
 from collections.abc import Mapping
@@ -82,18 +82,14 @@ class Mixed(NamedTuple):
     candidates: Float[Array, "... candidate"]
 
 
-def mix(
-    values: Float[Array, "... candidate feature"], exist: Array, weights: Float[Array, " feature"]
-) -> Mixed:
+def mix(values: Float[Array, "... candidate feature"], exist: Array, weights: Float[Array, " feature"]) -> Mixed:
     """The mixture that the features of the candidates call for."""
     scores = jnp.where(exist, values @ weights, -jnp.inf)
     total = jnp.logaddexp(0.0, jax.nn.logsumexp(scores, axis=-1))
     return Mixed(-total, scores - total[..., None])
 
 
-def mixed_log_prob(
-    mixed: Mixed, network: Float[Array, "..."], hits: Array
-) -> Float[Array, "..."]:
+def mixed_log_prob(mixed: Mixed, network: Float[Array, "..."], hits: Array) -> Float[Array, "..."]:
     """Log-likelihood of steps, given that of the network and which candidates are the step."""
     copied = jax.nn.logsumexp(jnp.where(hits, mixed.candidates, -jnp.inf), axis=-1)
     return jnp.logaddexp(mixed.network + network, copied)

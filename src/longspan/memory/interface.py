@@ -14,8 +14,9 @@ import numpy as np
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
 from longspan.evaluation import Scores
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
 from longspan.registry import Registry
+from longspan.training.runs import Run
 
 MEMORIES: Registry[type[Memory]] = Registry("memory", "longspan.memory")
 
@@ -69,6 +70,33 @@ class Memory(ABC):
 def register_memory(memory: type[Memory]) -> type[Memory]:
     """A decorator that registers a class of memories under its name."""
     return MEMORIES.register(memory.name)(memory)
+
+
+def remember(run: Run, name: str, model: SequenceModel, data: Dataset) -> Memory:
+    """Fit a memory to the best weights of a run and keep it in the run folder."""
+    memory = MEMORIES[name].fitted(model, data)
+    run.write_memory(name, memory.values())
+    return memory
+
+
+def memory_of(run: Run) -> Memory:
+    """The memory in a run folder; refused if there is none, or if it was fitted to other weights."""
+    kept = run.memory()
+    if kept is None:
+        raise InputError(f"{run.path} has no memory: `longspan remember {run.path}` fits one")
+    name, values = kept
+    try:
+        return MEMORIES[name].from_values(values)
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{run.path / 'memory.json'} lacks {error}: `longspan remember {run.path}` fits it again"
+        ) from error
+
+
+def check_memory(name: str, record: DataRecord) -> None:
+    """Refuse a memory that does not exist or has nothing to recall, before a run folder is created."""
+    check_remembers(record)
+    _ = MEMORIES[name]
 
 
 def check_remembers(record: DataRecord) -> None:

@@ -17,8 +17,8 @@ from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, frame_
 from longspan.memory import gate
 from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, register_memory
 from longspan.memory.lookup import NONE, Found, look_up_split, sequences_of
-from longspan.models.outputs import EstimatedOutput
-from longspan.models.sequence import SequenceModel
+from longspan.models.model import SequenceModel
+from longspan.models.parts import EstimatedOutput
 
 CANDIDATES = {"music": 8, "text": 16}
 
@@ -35,7 +35,7 @@ class Recall(Memory):
 
     name = "recall"
 
-    def __init__(self, weights: dict[str, float], candidates: int, fit: dict[str, float] | None = None):
+    def __init__(self, weights: dict[str, float], candidates: int, fit: dict[str, Any] | None = None):
         if set(weights) != set(gate.FEATURES):
             raise InputError("the recall memory has weights of other features: fit it again by `longspan remember`")
         self.weights, self.candidates, self.fit = weights, candidates, fit or {}
@@ -47,15 +47,15 @@ class Recall(Memory):
             raise InputError(f"the recall memory needs an exact likelihood: got {type(model.output).__name__}")
         candidates = CANDIDATES[data.record.kind]
         found = gate.fit(_Reading(model, data, split, candidates).evidence)
-        return cls(found.weights, candidates, {**found._asdict(), "weights": None})
+        fit = {name: value for name, value in found._asdict().items() if name != "weights"}
+        return cls(found.weights, candidates, fit)
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Recall:
         return cls(values["weights"], values["candidates"], values["fit"])
 
     def values(self) -> dict[str, Any]:
-        fit = {name: value for name, value in self.fit.items() if value is not None}
-        return {"candidates": self.candidates, "weights": self.weights, "fit": fit}
+        return {"candidates": self.candidates, "weights": self.weights, "fit": self.fit}
 
     def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
         check_remembers(data.record)

@@ -5,6 +5,7 @@ environment.json   versions and machine, compared when the run is resumed
 metrics.jsonl      one line per validation; the same bytes however often the run was interrupted
 timing.jsonl       timings, kept separate because they are not reproducible
 model.safetensors  the weights with the best validation score
+memory.json        the memory fitted to them, if the run has one
 checkpoints/       what resuming needs, each with a manifest of checksums
 status.json        running, interrupted, diverged or done
 result.json        scores of the best weights, once the run is done
@@ -12,6 +13,7 @@ checksums.json     checksums of the above; damaged files are refused
 README.md          a short description for people
 """
 
+import hashlib
 import itertools
 import statistics
 import warnings
@@ -263,6 +265,30 @@ class Run:
             return load(content)
         except SafetensorError as error:
             raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
+
+    def write_memory(self, name: str, values: dict) -> None:
+        """Write a memory that was fitted to the best weights."""
+        self.files.write("memory.json", _pretty({"memory": name, "model": self._model_checksum(), **values}))
+
+    @property
+    def memory_name(self) -> str | None:
+        """Name of the memory in the folder, which may have been fitted to earlier weights; None if there is none."""
+        return (self._read_json("memory.json") or {}).get("memory")
+
+    def memory(self) -> tuple[str, dict] | None:
+        """Name and values of the memory of the best weights; None if the run has none."""
+        values = self._read_json("memory.json")
+        if values is None:
+            return None
+        if values.pop("model", None) != self._model_checksum():
+            raise InputError(
+                f"the memory in {self.path} was fitted to other weights than it has now: "
+                f"`longspan remember {self.path}` fits it again"
+            )
+        return values.pop("memory", ""), values
+
+    def _model_checksum(self) -> str:
+        return hashlib.sha256(self.files.read("model.safetensors") or b"").hexdigest()
 
     def write_result(self, result: dict) -> None:
         self.files.write("result.json", _pretty(result))
