@@ -94,7 +94,7 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
     finished = folder.finished()
     elsewhere = sum(task.key_on(content.name) not in finished for task in tasks)
     what = "winners" if options.winners else "slots"
-    left = f"{elsewhere} of the {what} are being run by other processes" if elsewhere else f"All {what} are done"
+    left = f"Done here; other processes are at {elsewhere} of the {what}" if elsewhere else f"All {what} are done"
     sys.stdout.write(f"{left} (shard {options.shard}); `longspan merge {options.out}` joins shards.\n")
     return cli.DONE
 

@@ -9,8 +9,9 @@ from longspan.reporting.charts import Chart, Series
 
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #57606a } .title { font-weight: 600; font-size: 13px; fill: #24292f }
-.grid { stroke: #d8dee4 } .rule { stroke: #8c959f; stroke-dasharray: 2 4 }
-path { stroke-width: 2; fill: none; stroke: currentColor } .band { stroke: none; fill: currentColor; opacity: .12 }
+path { stroke-width: 2; fill: none; stroke: currentColor }
+.grid { stroke: #d8dee4; stroke-width: 1 } .rule { stroke: #8c959f; stroke-width: 1; stroke-dasharray: 2 4 }
+.band { stroke: none; fill: currentColor; opacity: .12 }
 circle { fill: currentColor; opacity: .75 }
 .first { color: #2f6fb3 } .second { color: #c2500f } .third { color: #7a4fa3 } .fourth { color: #2a7f62 }
 .fifth { color: #a07a12 } .sixth { color: #b33a6d } .quiet { color: #8c959f }
@@ -63,7 +64,7 @@ def _chart(chart: Chart, width: float, height: float) -> str:
     parts.append(f'<text x="{width - RIGHT:.1f}" y="{height - 4}" text-anchor="end">{escape(chart.x)}</text>')
     for tick in y.ticks:
         at = y.place(tick)
-        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{width - RIGHT:.1f}" stroke-width="1"/>')
+        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{width - RIGHT:.1f}"/>')
         parts.append(f'<text x="{LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
     for tick in x.ticks:
         parts.append(f'<text x="{x.place(tick):.1f}" y="{height - 22}" text-anchor="middle">{_number(tick)}</text>')
@@ -134,7 +135,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    rough = (high - low) / 4
+    rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * rough)
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]

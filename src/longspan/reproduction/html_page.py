@@ -56,7 +56,7 @@ def _tiles(values: ResultsValues) -> list[str]:
             markup.tile(what, f"{reaching} of {len(cells)}", beside + f"; {missing} without a result" * bool(missing))
         )
     there = sum(cell.protocol is not None for cell in values.cells)
-    made.append(markup.tile("Paper’s protocol", f"{there} of {len(values.cells)}", "cells have come that far"))
+    made.append(markup.tile("Paper’s protocol", str(there), "cells with winners on fresh seeds so far"))
     return [*made, markup.tile("Trials", f"{sum(cell.tried for cell in values.cells):,}")]
 
 
