@@ -18,6 +18,7 @@ from pathlib import Path
 NAMES = (
     "training_step",
     "compiled_step",
+    "gated_step",
     "nade_step",
     "words",
     "gauss_newton",

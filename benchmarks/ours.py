@@ -56,6 +56,19 @@ def training(config: TrainConfig, data: MusicData | TextData, which: str = "nati
     return turn
 
 
+def first_gradient(config: TrainConfig, data: MusicData | TextData) -> tuple[float, float]:
+    """Loss of the first chunk, and the length of its gradient, at the initial weights."""
+    source = ChunkSource(config, data)
+    chunk = jax.tree.map(lambda leaf: leaf[0], source.epoch(0))
+    model = initial_model(config, data.record, data.base_rates())
+    params, constants = split_constants(model)
+    context = Context(constants, jax.random.key(config.seed))
+    objective = Objective.of(config, source.counted_steps)
+    gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))
+    (value, _), found = gradient(params, first_carry(model, config), chunk, context)
+    return float(value), sum(float(np.sum(np.square(leaf))) for leaf in jax.tree.leaves(found)) ** 0.5
+
+
 def random_songs(lanes: int, frames: int, notes: int = 4, seed: int = 0) -> MusicData:
     """As many songs as lanes, each frame with so many notes, as chorales have."""
     rng = np.random.default_rng(seed)

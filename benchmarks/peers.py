@@ -53,7 +53,7 @@ def training(inputs: np.ndarray, targets: np.ndarray, units: int, outputs: int, 
             return functional.cross_entropy(logits.flatten(0, 1), wanted[number].flatten(), reduction="sum") / steps
         return functional.binary_cross_entropy_with_logits(logits, wanted[number], reduction="sum") / steps
 
-    return _turn(loss, [*rnn.parameters(), *readout.parameters()], len(inputs))
+    return update_of(loss, [*rnn.parameters(), *readout.parameters()], len(inputs))
 
 
 def nade_training(inputs: np.ndarray, targets: np.ndarray, units: int, nade_units: int, ragged: bool) -> Turn:
@@ -91,7 +91,7 @@ def nade_training(inputs: np.ndarray, targets: np.ndarray, units: int, nade_unit
 
     modules = (rnn, visible, hidden)
     parameters = [parameter for module in modules for parameter in module.parameters()]
-    return _turn(loss, [*parameters, weights, readout], len(inputs))
+    return update_of(loss, [*parameters, weights, readout], len(inputs))
 
 
 def _distinct(frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -106,7 +106,8 @@ def _distinct(frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return frame_of, before, row_of
 
 
-def _turn(loss: Callable[[int], torch.Tensor], parameters: list, chunks: int) -> Turn:
+def update_of(loss: Callable[[int], torch.Tensor], parameters: list, chunks: int) -> Turn:
+    """One turn is a clipped step of Nesterov's method for every chunk."""
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, nesterov=True)
 
     def turn() -> int:

@@ -38,3 +38,12 @@ def test_the_autoencoder_learns_better_than_with_momentum(capsys):
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 3 + len(momentum)
     assert f"{errors['Hessian-free']:.3f}" in table[2]
+
+
+def test_a_network_under_dales_law_learns_to_decide(tmp_path, capsys):
+    example = runpy.run_path(str(ROOT / "examples" / "decision.py"))
+    right = example["main"](tmp_path, trials=1200, max_epochs=8, hidden_size=20)
+    assert right[0.4] > 0.9
+    assert right[0.4] > right[0.1] > 0.5
+    assert "right" in capsys.readouterr().out
+    assert (tmp_path / "decision.svg").read_text().count("<path") == 2 * len(right)

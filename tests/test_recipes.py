@@ -105,3 +105,28 @@ def test_the_command_line_says_what_set_what(tmp_path, capsys):
     assert cli.run([*asked, "--explain"]) == 0
     assert "clipping before nade on jsb" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_cell_in_front_of_a_recipe_and_as_a_choice_are_the_same():
+    named = recipes.settings("lstm,peepholes/nade:sgd+cm", "jsb")
+    chosen = recipes.settings("nade:sgd+mc", "jsb", cell="lstm,peepholes")
+    assert named == chosen
+    assert (named.cell, named.recipe, named.output) == ("lstm,peepholes", "lstm,peepholes/nade:sgd+cm", "nade")
+    assert named.activation == "tanh"  # whatever suits the paper's units before NADE
+    assert recipes.settings("gru/nade:sgd+cr", "jsb").activation == "rectifier"
+    assert recipes.settings("leaky/nade:sgd+crm", "jsb") == recipes.settings("nade:sgd+crm", "jsb")
+    assert recipes.explain("gru/sgd+c", "jsb")["activation"].origin == "gru units"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ("lstm/sgd+cl", "the letter l stands for leaky units, which lstm has not"),
+        ("lstm,/sgd+c", "cannot be read at"),
+        ("/sgd+c", "cannot be read at"),
+        ("lstm/sgd+x", "unknown recipe"),
+    ],
+)
+def test_mistakes_in_front_of_a_recipe(recipe, words):
+    with pytest.raises(InputError, match=words):
+        recipes.parse(recipe)
