@@ -62,13 +62,8 @@ OUTPUTS = {
 }
 
 GATED = {"activation": "tanh", "recurrent_scale": 1.0, "input_scale": 0.1}
-CELLS = {
-    "lstm": GATED,
-    "gru": GATED,
-    "lru": GATED,
-    "multiplicative": {"activation": "tanh"},
-    "rate": {"activation": "rectifier"},
-}
+CELLS = dict.fromkeys(("lstm", "gru", "lru"), GATED)
+CELLS |= {"multiplicative": {"activation": "tanh"}, "rate": {"activation": "rectifier"}}
 """Settings that suit other units than those of the paper; the last layer's, where there are several."""
 
 MUSIC = {"output": "bernoulli"}
