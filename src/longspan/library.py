@@ -81,10 +81,13 @@ class Trained:
         seed: int = 0,
         temperature: float = 1.0,
         prime: np.ndarray | Sequence[int] | None = None,
+        held: np.ndarray | None = None,
+        avoid_silence: bool = False,
     ) -> np.ndarray:
         """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
 
-        Numbers, those of the prime too, are in the units of the data.
+        Numbers, those of the prime too, are in the units of the data. `temperature`, `held` and `avoid_silence` are
+        explained at `longspan.sampling.generate.generate`.
         """
         record = self.run.data
         record.kind_to_sample()
@@ -96,6 +99,8 @@ class Trained:
             temperature=temperature,
             prime=None if prime is None else record.as_seen(np.asarray(prime)),
             end_token=record.end_token,
+            held=held,
+            avoid_silence=avoid_silence,
         )
         return record.in_units(drawn)
 

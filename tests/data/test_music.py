@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from longspan.data import MusicData, load
 from longspan.data import rolls as rolls_module
+from longspan.data.dataset import SPLITS
 from longspan.data.keys import Key, find_key, key_of, shift_to_c
-from longspan.data.music import check_song
-from longspan.data.rolls import NotARoll, Note, place_on_piano, round_to_frames, sample_on_beat
-from longspan.data.splitting import cut, split_songs, without_repeats
+from longspan.data.music import check_song, moved
+from longspan.data.rolls import NotARoll, Note, choose_grid, place_on_piano, round_to_frames, sample_on_beat
+from longspan.data.splitting import cut, split_songs, together, versions, without_repeats
 from longspan.errors import InputError
 from tests.support.real_data import DATA, needs_benchmarks
 
@@ -27,22 +28,101 @@ def beats(notes: list[tuple[int, int, int]], ticks_per_beat: int = 24) -> list[N
     return [Note(start / ticks_per_beat, (start + length) / ticks_per_beat, pitch) for start, length, pitch in notes]
 
 
-@given(tick_notes, st.sampled_from([1, 2, 3, 4, 8]))
-def test_a_pitch_is_on_where_it_fills_half_a_frame(notes: list[tuple[int, int, int]], frames_per_beat: int) -> None:
-    frame = Fraction(24, frames_per_beat)
-    expected: set[tuple[int, int]] = set()
-    for start, length, pitch in notes:
-        shares = {
-            number: min(Fraction(start + length), (number + 1) * frame) - max(Fraction(start), number * frame)
-            for number in range(math.floor(start / frame), math.ceil((start + length) / frame))
-        }
-        half = [number for number, share in shares.items() if share >= frame / 2]
-        # Of two frames with equally much of a short note the later has it.
-        most = max(shares, key=lambda number: (shares[number], number))
-        expected |= {(number, pitch) for number in half or [most]}
-    roll = round_to_frames(beats(notes), frames_per_beat)
+def shares_of(start: int, length: int, frame: Fraction) -> dict[int, Fraction]:
+    """How much of each frame a note fills."""
+    return {
+        number: min(Fraction(start + length), (number + 1) * frame) - max(Fraction(start), number * frame)
+        for number in range(math.floor(start / frame), math.ceil((start + length) / frame))
+    }
+
+
+def claimed(start: int, length: int, frame: Fraction) -> dict[int, Fraction]:
+    """The frames that a note fills half of, or the one with most of it, and how much."""
+    shares = shares_of(start, length, frame)
+    half = {number: share for number, share in shares.items() if share >= frame / 2}
+    # Of two frames with equally much of a short note the later has it.
+    most = max(shares, key=lambda number: (shares[number], number))
+    return half or {most: shares[most]}
+
+
+@given(ticks, st.integers(1, 200), st.lists(st.integers(0, 127), min_size=1, max_size=4), st.sampled_from([1, 2, 3, 8]))
+def test_a_chord_is_on_where_it_fills_half_a_frame(start: int, length: int, pitches: list[int], per_beat: int) -> None:
+    frame = Fraction(24, per_beat)
+    roll = round_to_frames(beats([(start, length, pitch) for pitch in pitches]), per_beat)
+    expected = {(number, pitch) for number in claimed(start, length, frame) for pitch in pitches}
     assert {(int(number), int(pitch)) for number, pitch in np.argwhere(roll)} == expected
-    assert roll[-1].any()
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.sampled_from([1, 2, 3, 4]))
+def test_a_tune_stays_a_tune_and_a_frame_goes_to_its_longest_note(lengths: list[int], frames_per_beat: int) -> None:
+    frame = Fraction(24, frames_per_beat)
+    notes = [(sum(lengths[:place]), length, 60 + place) for place, length in enumerate(lengths)]
+    roll = round_to_frames(beats(notes), frames_per_beat)
+    assert roll.sum(axis=1).max() == 1
+    for number, pitch in np.argwhere(roll):
+        shares = [claimed(start, length, frame).get(int(number), Fraction(0)) for start, length, _ in notes]
+        assert shares[pitch - 60] == max(shares)
+
+
+def test_two_short_notes_over_a_long_one_share_its_frame_in_turn() -> None:
+    notes = [Note(0, 2, 48), Note(0, 0.25, 72), Note(0.25, 0.5, 74), Note(0.5, 1, 76)]
+    assert [np.flatnonzero(frame).tolist() for frame in round_to_frames(notes, 2)] == [[48, 72], [48, 76], [48], [48]]
+
+
+def test_repeated_notes_stay_apart_where_asked_and_possible() -> None:
+    notes = [Note(0, 1, 60), Note(1, 2, 60), Note(2, 2.25, 60), Note(2.25, 3, 60)]
+    roll = round_to_frames(notes, 4, separate=True)[:, 60]
+    assert roll.tolist() == [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("onsets", "frames_per_beat", "fits"),
+    [
+        ([0, 1, 2, 3], 1, True),
+        ([0, 0.5, 1, 1.5], 2, True),
+        ([0, 1 / 3, 2 / 3, 1], 3, True),
+        ([0, 0.25, 0.5, 1], 4, True),
+        ([0, 0.25, 1 / 3, 0.5, 2 / 3, 0.75], 12, True),
+        ([*range(30), 0.5], 1, True),
+        (np.random.default_rng(0).uniform(0, 100, 500), 4, False),
+    ],
+)
+def test_the_coarsest_grid_that_fits_is_chosen(onsets, frames_per_beat, fits) -> None:
+    grid = choose_grid(np.array(onsets))
+    assert (grid.frames_per_beat, grid.fits) == (frames_per_beat, fits)
+
+
+def test_training_songs_are_moved_anew_in_every_epoch_and_the_others_never() -> None:
+    song = np.zeros((4, 88), np.uint8)
+    song[:, [0, 40]] = 1
+    song[1, 60] = 1
+    data = MusicData("x", {split: [song] for split in SPLITS}, 2, augment=3)
+    plain = MusicData("x", {split: [song] for split in SPLITS}, 2)
+    assert data.fingerprint != plain.fingerprint
+    targets = [data.epoch(n, seed=0, chunk_length=4, lanes=1).targets[0, :, 0] for n in range(20)]
+    shifts = {int(np.flatnonzero(target[0])[0]) for target in targets}
+    assert shifts == {0, 1, 2, 3}  # its lowest key is the piano's
+    for target in targets:
+        np.testing.assert_array_equal(target, moved(song, int(np.flatnonzero(target[0])[0])))
+    again = data.epoch(7, seed=0, chunk_length=4, lanes=1).targets[0, :, 0]
+    np.testing.assert_array_equal(again, targets[7])
+    np.testing.assert_array_equal(data.chunks("valid", 4, 1).targets[0, :, 0], song)
+
+
+def test_versions_of_a_song_begin_alike_in_any_key_rhythm_and_upbeat() -> None:
+    random = np.random.default_rng(1)
+    tune = np.cumsum(random.choice([-3, -2, -1, 1, 2, 3], 30)) + 40
+
+    def song(pitches, hold=1):
+        roll = np.zeros((len(pitches), 88), np.uint8)
+        roll[np.arange(len(pitches)), pitches] = 1
+        return np.repeat(roll, hold, axis=0)
+
+    songs = {"a": song(tune), "b": song(tune + 5, hold=2), "c": song([30, 33, *tune]), "d": song(tune[::-1])}
+    assert versions(songs) == {"a": "a", "b": "a", "c": "a", "d": "d"}
+    splits = {"train": ["d", "b"], "valid": ["e"], "test": ["a", "c"]}
+    assert together(splits, {**versions(songs), "e": "e"}) == {"train": ["d"], "valid": ["e"], "test": ["b", "a", "c"]}
+    assert together({"train": ["b"], "valid": ["d"], "test": ["a"]}, versions(songs))["train"] == ["b"]
 
 
 @given(tick_notes, st.integers(0, 23))

@@ -23,7 +23,7 @@ import pytest
 from longspan.config import TrainConfig
 from longspan.data import MusicData, TextData, summarize
 from longspan.data.archive import read_set, write_set
-from longspan.data.midi_folder import gather_midi
+from longspan.data.music_folder import gather_music
 from longspan.data.musicxml import read_score
 from longspan.data.rolls import sample_on_beat
 from longspan.data.text import load_text_file
@@ -112,7 +112,7 @@ def use_midi(path: Path) -> None:
     for number, name in ((2, "b.mid"), (3, "c.mid"), (4, "d.mid")):
         if not path.with_name(name).exists():
             bombs.good_midi(path.with_name(name), number)
-    for skipped in gather_midi(path.parent, name="x").skipped:
+    for skipped in gather_music(path.parent, name="x").skipped:
         raise InputError(skipped.reason)
 
 

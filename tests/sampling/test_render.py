@@ -14,12 +14,13 @@ from PIL import Image
 
 from longspan.data.midi import read_notes
 from longspan.data.music import KEYS, LOWEST_PITCH
-from longspan.data.rolls import round_to_frames
+from longspan.data.musicxml import read_score
+from longspan.data.rolls import Note, round_to_frames
 from longspan.errors import InputError
 from longspan.sampling import audio, picture, png
 from longspan.sampling.notes import RollNote, Score, lowest_sounding_pitch, to_score
 from longspan.sampling.picture import to_blocks, to_svg
-from longspan.sampling.render import ENDINGS, render_music, render_text, to_midi
+from longspan.sampling.render import ENDINGS, render_music, render_text, to_midi, to_musicxml
 
 ROLLS = arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(KEYS)), elements=st.integers(0, 1))
 
@@ -295,8 +296,24 @@ def test_terminal_roll():
     assert to_blocks(Score([], frames=3, frames_per_beat=1), columns=80) == "(silence)\n"
 
 
+def test_musicxml_holds_the_same_notes(tmp_path):
+    notes = [RollNote(0, 2, 60), RollNote(0, 8, 43), RollNote(2, 3, 67), RollNote(3, 9, 64), RollNote(3, 4, 72)]
+    path = tmp_path / "score.musicxml"
+    path.write_bytes(to_musicxml(Score(notes, frames=12, frames_per_beat=2, meter=(3, 4)), tempo=90))
+    roll = round_to_frames([note for _, part in read_score(path).parts for note in part], 2)
+    expected = round_to_frames([Note(note.start / 2, note.stop / 2, note.pitch) for note in notes], 2)
+    np.testing.assert_array_equal(roll, expected)
+
+
 def test_every_ending_gives_its_format(chord_and_tune):
-    starts = {".mid": b"MThd", ".midi": b"MThd", ".wav": b"RIFF", ".png": b"\x89PNG", ".svg": b"<svg"}
+    starts = {
+        ".mid": b"MThd",
+        ".midi": b"MThd",
+        ".musicxml": b"<?xm",
+        ".wav": b"RIFF",
+        ".png": b"\x89PNG",
+        ".svg": b"<svg",
+    }
     assert ENDINGS["music"] == tuple(starts)
     for ending, start in starts.items():
         assert render_music(chord_and_tune, ending, tempo=100)[:4] == start

@@ -1,4 +1,4 @@
-"""`longspan data`: list, get, describe or import data sets."""
+"""`longspan data`: list, get, describe, import or remove data sets."""
 
 import sys
 from dataclasses import asdict, dataclass
@@ -16,13 +16,14 @@ from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.errors import printable
 from longspan.metrics import METRICS, number
 
-REMARKS_SHOWN = 4
+REMARKS_SHOWN = 8
 USAGE = """usage: longspan data ACTION [...]      details: longspan data ACTION --help
 
   list      all data sets that can be used by name
   get       fetch or convert a data set now
   info      songs, frames, notes and trivial baselines of a data set
-  import    make a data set from MIDI files, an .npz of piano rolls or a text
+  import    make a data set from music (MIDI, MusicXML, ABC, Humdrum), a text, arrays or a table
+  remove    delete an imported data set
 """
 
 
@@ -51,21 +52,35 @@ class NameOptions:
 
 
 @dataclass(frozen=True)
+class RemoveOptions:
+    """Delete an imported data set. Runs trained on it stay, but cannot be resumed or scored without it."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """Name of the data set."""
+    data_dir: Path | None = None
+    """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
+
+
+@dataclass(frozen=True)
 class ImportOptions:
     """Make a data set from your own files.
 
-    MIDI files are quantized to a fraction of the beat, transposed to C major or minor and split by songs; a text is
-    split by lines; an .npz of piano rolls is used unchanged.
+    Music is quantized to a fraction of the beat, transposed to C major or minor and split by songs, versions of a song
+    together; a text is split by lines; an .npz of piano rolls is used unchanged.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """Folder of MIDI files, .npz of piano rolls, or text file."""
+    """Folder of music files, .npz of piano rolls, or text file."""
     name: str
     """Name of the data set."""
-    frames_per_beat: int = 2
-    """Music: frames per quarter note."""
+    frames_per_beat: int | None = None
+    """Music: frames per quarter note; by default the coarsest grid that fits the notes."""
     transpose: bool = True
-    """MIDI: transpose each song to C major or C minor, according to the key found from its notes."""
+    """Music: transpose each song to C major or C minor, according to the key found from its notes."""
+    augment: int = 0
+    """Music: move every training song up or down by at most this many semitones, differently in every epoch."""
+    separate: bool = False
+    """Music: release a key a frame early where it is struck again at once, so that repeated notes stay repeated."""
     unit: Literal["character", "word"] = "character"
     """Text: the kind of symbol."""
     vocabulary_size: int = 10_000
@@ -139,6 +154,8 @@ def _import(arguments: list[str]) -> None:
             data_dir=options.data_dir,
             frames_per_beat=options.frames_per_beat,
             transpose=options.transpose,
+            augment=options.augment,
+            separate=options.separate,
             seed=options.seed,
             unit=options.unit,
             vocabulary_size=options.vocabulary_size,
@@ -150,11 +167,16 @@ def _import(arguments: list[str]) -> None:
     if options.json:
         print_json({**asdict(summary), "path": str(report.path), "files": report.files, "skipped": skipped})
         return
-    console = Console(highlight=False)
-    for one in report.skipped:
-        console.print(f"[yellow]skipped[/] {escape(f'{one.file}: {one.reason}')}")
     _show_summary(summary)
-    console.print(f"Next:  longspan train --data {options.name}", markup=False)
+    Console(highlight=False).print(f"Next:  longspan train --data {options.name}", markup=False)
+
+
+def _remove(arguments: list[str]) -> None:
+    from longspan.data import remove_imported
+
+    options = parse(RemoveOptions, arguments, "longspan data remove")
+    gone = remove_imported(options.name, options.data_dir)
+    Console(highlight=False).print(printable(f"removed {options.name} ({gone})"), markup=False, soft_wrap=True)
 
 
 def _load(options: NameOptions):
@@ -168,7 +190,8 @@ def _show_summary(summary) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]{escape(printable(summary.name))}[/]: {escape(summary.origin)}")
     for remark in summary.remarks[:REMARKS_SHOWN]:
-        console.print(f"  {remark}", markup=False)
+        style = "yellow" if remark.startswith(("warning", "skipped")) else ""
+        console.print(f"  {remark}", markup=False, style=style)
     if len(summary.remarks) > REMARKS_SHOWN:
         console.print(f"  and {len(summary.remarks) - REMARKS_SHOWN} more remarks; --json shows all")
     splits = Table(box=None)
@@ -188,4 +211,4 @@ def _show_summary(summary) -> None:
         console.print(f"  {name.replace('_', ' '):<28} {shown}")
 
 
-ACTIONS = {"list": _list, "get": _get, "info": _info, "import": _import}
+ACTIONS = {"list": _list, "get": _get, "info": _info, "import": _import, "remove": _remove}

@@ -34,6 +34,8 @@ def run(arguments: list[str]) -> int:
         temperature=options.temperature,
         prime=medium.prime,
         end_token=medium.end_token,
+        held=medium.held,
+        avoid_silence=options.avoid_silence,
     )
     finished = [medium.finish(sample) for sample in samples]
     written = _write(medium, finished)
@@ -48,6 +50,7 @@ def _write(medium: Medium, finished: list) -> list[Path]:
     written = []
     for output in medium.outputs:
         for path, sample in zip(numbered(output, len(finished)), finished, strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, medium.render(sample, path.suffix.lower()))
             written.append(path)
     return written
@@ -61,6 +64,7 @@ def _describe(options: SampleOptions, medium: Medium, finished: list, written: l
         "num": options.num,
         "length": medium.length,
         "prime": None if options.prime is None else str(options.prime),
+        "melody": None if options.melody is None else str(options.melody),
         "prime_length": 0 if medium.prime is None else len(medium.prime),
         "written": [str(path) for path in written],
         "remarks": medium.remarks,

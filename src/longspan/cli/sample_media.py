@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longspan.cli.sample_options import SampleOptions
+from longspan.cli.sample_options import SampleOptions, meter_of, program_of
 from longspan.data.dataset import DataRecord
 from longspan.data.vocabulary import Vocabulary
+from longspan.sampling.held import held_keys
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
 from longspan.sampling.picture import to_blocks
 from longspan.sampling.prime import name_some, read_music_prime, read_text_prime
@@ -27,6 +28,7 @@ class Medium(ABC):
     """Number of steps to draw."""
     outputs: tuple[Path, ...]
     prime: np.ndarray | None = None
+    held: np.ndarray | None = None
     end_token: int | None = None
 
     def __init__(self, options: SampleOptions):
@@ -57,25 +59,32 @@ class Music(Medium):
     def __init__(self, options: SampleOptions, record: DataRecord):
         super().__init__(options)
         self.frames_per_beat = record.frames_per_beat or 1
-        self.length = options.length or DEFAULT_BEATS * self.frames_per_beat
+        self.octave_shift = record.octave_shift
         self.outputs = options.output or (unused(Path("sample.mid"), options.num),)
-        moved_by = 0 if options.prime is None else self._read_prime(options.prime, record.octave_shift)
-        self.lowest_pitch = lowest_sounding_pitch(record.octave_shift, moved_by)
+        move_by = None if options.prime_shift == "auto" else options.prime_shift
+        melody = None
+        if options.prime is not None:
+            self.prime, move_by = self._read(options.prime, "prime", move_by)
+            self.prime = self.prime[: options.prime_length]
+        if options.melody is not None:
+            melody, move_by = self._read(options.melody, "melody", move_by)
+        self.length = options.length or (DEFAULT_BEATS * self.frames_per_beat if melody is None else len(melody))
+        self.lowest_pitch = lowest_sounding_pitch(record.octave_shift, move_by or 0)
+        self.held = held_keys(self.length, self.lowest_pitch, keep=options.keep, forbid=options.forbid, melody=melody)
 
-    def _read_prime(self, path: Path, octave_shift: int) -> int:
-        move_by = None if self.options.prime_shift == "auto" else self.options.prime_shift
-        self.prime, moved_by, beyond = read_music_prime(
-            path, frames_per_beat=self.frames_per_beat, octave_shift=octave_shift, move_by=move_by
+    def _read(self, path: Path, role: str, move_by: int | None) -> tuple[np.ndarray, int]:
+        """The frames of a prime or melody, and the semitones that they were moved by."""
+        roll, moved_by, beyond = read_music_prime(
+            path, frames_per_beat=self.frames_per_beat, octave_shift=self.octave_shift, move_by=move_by, role=role
         )
-        self.prime = self.prime[: self.options.prime_length]
         if move_by is None and moved_by:
             self.remarks.append(
-                f"the prime was transposed by {moved_by:+d} semitones to C for the model, and the sample back; "
+                f"the {role} was transposed by {moved_by:+d} semitones to C for the model, and the sample back; "
                 "--prime-shift 0 leaves it where it is"
             )
         if beyond:
-            self.remarks.append(f"notes of the prime left out because they lie beyond the model's keyboard: {beyond}")
-        return moved_by
+            self.remarks.append(f"notes of the {role} left out because they lie beyond the model's keyboard: {beyond}")
+        return roll, moved_by
 
     def finish(self, sample: np.ndarray) -> Score:
         prime = None if self.options.omit_prime else self.prime
@@ -85,7 +94,7 @@ class Music(Medium):
             lowest_pitch=self.lowest_pitch,
             re_attack=self.options.re_attack,
             prime_frames=0 if prime is None else len(prime),
-        )
+        )._replace(meter=meter_of(self.options.meter), program=program_of(self.options.instrument))
 
     def render(self, finished: Score, ending: str) -> bytes:
         return render_music(finished, ending, self.options.tempo)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         summarize,
     )
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.library import Entry, catalogue, load, register_dataset, target_kind
+    from longspan.data.library import Entry, catalogue, load, register_dataset, remove_imported, target_kind
     from longspan.data.music import MusicBaselines, MusicData
     from longspan.data.own import Sequences
     from longspan.data.own_files import read_table
@@ -52,6 +52,7 @@ __all__ = [
     "load",
     "read_table",
     "register_dataset",
+    "remove_imported",
     "song_order",
     "summarize",
     "target_kind",
@@ -69,7 +70,7 @@ _HOMES = {
         "summarize",
     ),
     "importing": ("ImportReport", "import_path"),
-    "library": ("Entry", "catalogue", "load", "register_dataset", "target_kind"),
+    "library": ("Entry", "catalogue", "load", "register_dataset", "remove_imported", "target_kind"),
     "music": ("MusicBaselines", "MusicData"),
     "own": ("Sequences",),
     "own_files": ("read_table",),

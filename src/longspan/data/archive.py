@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from longspan.data.dataset import SPLITS
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MusicData, check_shape, check_values
+from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MOST_AUGMENTED, MusicData, check_shape, check_values
 from longspan.data.own import Description, Pair, Sequences
 from longspan.data.own_files import sequences_of
 from longspan.data.sequences import Song
@@ -61,6 +61,7 @@ class Metadata(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
     frames_per_beat: int | None = None
     octave_shift: int = 0
+    augment: int = 0
     unit: Unit = "word"
     vocabulary: tuple[str, ...] = ()
     end_token: int = 0
@@ -109,6 +110,7 @@ def _describe(data: Storable) -> str:
         metadata |= {"kind": "own", "description": msgspec.to_builtins(data.description)}
     elif isinstance(data, MusicData):
         metadata |= {"kind": "music", "frames_per_beat": data.frames_per_beat, "octave_shift": data.octave_shift}
+        metadata |= {"augment": data.augment} if data.augment else {}
     else:
         metadata["kind"] = "text"
         metadata |= {"unit": data.unit, "vocabulary": list(data.vocabulary), "end_token": data.end_token}
@@ -175,7 +177,23 @@ def read_set(
             pairs = {split: rolls.pairs(split) for split in SPLITS}
             return Sequences.of(name, metadata.description, pairs, origin, remarks)
         per_beat = frames_per_beat if metadata.frames_per_beat is None else metadata.frames_per_beat
-        return MusicData(name, rolls.songs(split, seed), per_beat, metadata.octave_shift, origin, remarks)
+        songs = rolls.songs(split, seed)
+        return MusicData(name, songs, per_beat, metadata.octave_shift, origin, remarks, metadata.augment)
+
+
+def describe_set(path: Path) -> str:
+    """Kind, sizes and grid of a stored set in a few words, without reading its content."""
+    with open_zip(path, ".npz file") as archive:
+        rolls = _Rolls(archive, path)
+        metadata = rolls.metadata()
+        if metadata.kind == "text":
+            tokens = sum(rolls.size(split) for split in SPLITS)
+            return f"text, {tokens:,} {metadata.unit}s, {len(metadata.vocabulary):,} different"
+        songs = sum(rolls.size(f"{split}_lengths") for split in SPLITS)
+        if metadata.kind == "own":
+            return f"{songs:,} sequences, {sum(rolls.size(f'{split}_mask') for split in SPLITS):,} steps"
+        frames = sum(rolls.size(split) for split in SPLITS)
+        return f"music, {songs:,} songs, {frames:,} frames, {metadata.frames_per_beat} per beat"
 
 
 class _Array(NamedTuple):
@@ -224,6 +242,11 @@ class _Rolls:
             return _checked(msgspec.json.decode(text, type=Metadata))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InputError(f"{self.path} is a damaged data set ({error}); import it again") from error
+
+    def size(self, name: str) -> int:
+        """The length of an array."""
+        with self._open(name) as array:
+            return array.shape[0] if array.shape else 0
 
     def songs(self, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
         """The songs by split: the file's own split if it has one, otherwise by shares and seed."""
@@ -345,6 +368,8 @@ def _checked(metadata: Metadata) -> Metadata:
         raise ValueError(f"frames_per_beat must be from 1 to {FRAMES_PER_BEAT}, got {metadata.frames_per_beat}")
     if abs(metadata.octave_shift) > OCTAVE_SHIFT:
         raise ValueError(f"octave_shift must be from -{OCTAVE_SHIFT} to {OCTAVE_SHIFT}, got {metadata.octave_shift}")
+    if not 0 <= metadata.augment <= MOST_AUGMENTED:
+        raise ValueError(f"augment must be from 0 to {MOST_AUGMENTED}, got {metadata.augment}")
     if metadata.kind == "own" and metadata.description is None:
         raise ValueError("no description of its arrays")
     if metadata.kind == "text" and metadata.vocabulary[metadata.end_token : metadata.end_token + 1] != (END,):

@@ -143,6 +143,8 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 BACH = "bach"
 BACH_DESCRIPTION = "Bach's four-part chorales from the installed music21 corpus, one frame per quarter note"
+CHORALES: dict[str, int] = {BACH: 1, "bach-8": 2}
+"""Frames per quarter note of the data sets made from the chorales."""
 
 DEFAULT_SPAN = 30
 
@@ -157,6 +159,7 @@ TASK_DESCRIPTIONS: dict[str, str] = {
 BUILT_IN: dict[str, str] = {
     **{name: benchmark.description for name, benchmark in BENCHMARKS.items()},
     BACH: BACH_DESCRIPTION,
+    "bach-8": BACH_DESCRIPTION.replace("quarter", "eighth"),
     **TASK_DESCRIPTIONS,
 }
 

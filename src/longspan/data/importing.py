@@ -11,8 +11,8 @@ from pathlib import Path
 from longspan.data.archive import Storable, read_set, write_set
 from longspan.data.benchmarks import BUILT_IN, imported_directory
 from longspan.data.dataset import Progress
-from longspan.data.midi_folder import Skipped, gather_midi
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
+from longspan.data.music_folder import Skipped, gather_music
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
 from longspan.data.own_files import TABLES, read_array, read_table
@@ -38,8 +38,10 @@ def import_path(
     *,
     name: str,
     data_dir: Path | str | None = None,
-    frames_per_beat: int = DEFAULT_FRAMES_PER_BEAT,
+    frames_per_beat: int | None = None,
     transpose: bool = True,
+    separate: bool = False,
+    augment: int = 0,
     split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
     unit: Unit = "character",
@@ -61,8 +63,10 @@ def import_path(
         path: what to import.
         name: the name of the set: at most 100 letters, digits, `-` and `_`.
         data_dir: the data folder, see `storage.data_directory`.
-        frames_per_beat: frames per quarter note (music).
-        transpose: whether to transpose each song to C major or C minor (MIDI files).
+        frames_per_beat: frames per quarter note (music); by default chosen from the notes.
+        transpose: whether to transpose each song to C major or C minor (a folder of music).
+        separate: whether a key struck again at once is released a frame before (a folder of music).
+        augment: semitones by which training songs are moved at most, differently in every epoch (a folder of music).
         split: fractions of training, validation and test songs (music; a text is split 90/5/5).
         seed: determines which songs go to which split (music).
         unit: whether to read a text by `word`, by `token` (words and punctuation marks), by `character` or by `byte`.
@@ -81,11 +85,13 @@ def import_path(
     path = user_path(path)
     target = _target(name, data_dir, replace)
     if os.path.isdir(path):
-        data, files, skipped = gather_midi(
+        data, files, skipped = gather_music(
             path,
             name=name,
             frames_per_beat=frames_per_beat,
             transpose=transpose,
+            separate=separate,
+            augment=augment,
             split=split,
             seed=seed,
             progress=progress,
@@ -112,7 +118,10 @@ def import_path(
         series = Sequences(read_array(path), name=name, split=split, seed=seed, input_kind=input_kind, origin=path.name)
         report = ImportReport(series, target)
     elif path.suffix.lower() == ".npz":
-        report = ImportReport(read_set(path, name, frames_per_beat=frames_per_beat, split=split, seed=seed), target)
+        report = ImportReport(
+            read_set(path, name, frames_per_beat=frames_per_beat or DEFAULT_FRAMES_PER_BEAT, split=split, seed=seed),
+            target,
+        )
     else:
         report = ImportReport(load_text_file(path, name, unit, vocabulary_size, minimum_count), target)
     write_set(target, report.data)
@@ -126,5 +135,8 @@ def _target(name: str, data_dir: Path | str | None, replace: bool) -> Path:
         raise InputError(f"'{name}' cannot name a data set; use at most 100 letters, digits, - and _")
     target = imported_directory(data_dir) / f"{name}.npz"
     if os.path.exists(target) and not replace:
-        raise InputError(f"there is already a data set '{name}' ({target}); choose another name or replace it")
+        raise InputError(
+            f"there is already a data set '{name}' ({target}); choose another name or the option replace",
+            fields=["replace"],
+        )
     return target

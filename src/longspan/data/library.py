@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from longspan.data.archive import read_set
+from longspan.data.archive import describe_set, read_set
 from longspan.data.benchmarks import (
-    BACH,
     BENCHMARKS,
     BUILT_IN,
+    CHORALES,
     DEFAULT_SPAN,
     TASK_DESCRIPTIONS,
     benchmark_files,
@@ -22,8 +22,8 @@ from longspan.data.benchmarks import (
 )
 from longspan.data.chorales import chorales_available, load_chorales
 from longspan.data.dataset import Dataset, Progress, TargetKind
-from longspan.data.midi_folder import gather_midi
 from longspan.data.music import read_benchmark_rolls
+from longspan.data.music_folder import gather_music
 from longspan.data.own_files import TABLES, read_own_file
 from longspan.data.tasks import TaskData
 from longspan.data.text import load_text_file, read_benchmark_text
@@ -46,7 +46,7 @@ class Entry:
 
     name: str
     description: str
-    state: Literal["ready", "to download", "needs music21"]
+    state: Literal["ready", "to download", "needs music21", "damaged"]
 
 
 class Found(NamedTuple):
@@ -87,8 +87,8 @@ def find(
     if name in TASK_DESCRIPTIONS:
         task = TaskData(name, span)
         return Found(task.target_kind, lambda: task)
-    if name == BACH:
-        return Found("frames", lambda: load_chorales(progress))
+    if name in CHORALES:
+        return Found("frames", lambda: load_chorales(progress, name))
     if name in BENCHMARKS:
         return _find_benchmark(name, data_dir, progress)
     return _find_file(name, data_dir, progress)
@@ -120,7 +120,7 @@ def _find_file(name: str, data_dir: Path | str | None, progress: Progress | None
         own = read_own_file(_existing(name), name)
         return Found(own.target_kind, lambda: own)
     if os.path.isdir(path):
-        return Found("frames", lambda: gather_midi(path, name=name, progress=progress).data)
+        return Found("frames", lambda: gather_music(path, name=name, progress=progress).data)
     if path.suffix.lower() == ".txt" or os.path.isfile(path):
         return Found("characters", lambda: load_text_file(_existing(name), name))
     raise _unknown(name, data_dir)
@@ -143,11 +143,32 @@ def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
         Entry(name, benchmark.description, "ready" if _is_complete(name, folder) else "to download")
         for name, benchmark in BENCHMARKS.items()
     ]
-    entries.append(Entry(BACH, BUILT_IN[BACH], "ready" if chorales_available() else "needs music21"))
+    state = "ready" if chorales_available() else "needs music21"
+    entries += [Entry(name, BUILT_IN[name], state) for name in CHORALES]
     entries += [Entry(name, description, "ready") for name, description in TASK_DESCRIPTIONS.items()]
     entries += [Entry(name, "registered", "ready") for name in REGISTERED]
-    entries += [Entry(name, f"imported, {path}", "ready") for name, path in _imported(data_dir).items()]
+    entries += [_imported_entry(name, path) for name, path in _imported(data_dir).items()]
     return entries
+
+
+def _imported_entry(name: str, path: Path) -> Entry:
+    try:
+        return Entry(name, f"yours: {describe_set(path)}, {path.stat().st_size / 2**20:.1f} MB", "ready")
+    except (InputError, OSError):
+        return Entry(name, f"yours, but {path} cannot be read", "damaged")
+
+
+def remove_imported(name: str, data_dir: Path | str | None = None) -> Path:
+    """Delete an imported data set; return the file that is gone."""
+    stored = _imported(data_dir)
+    if name not in stored:
+        known = f"there are {', '.join(stored)}" if stored else "there are none"
+        raise InputError(f"'{name}' is not an imported data set, and no other can be removed: {known}")
+    try:
+        stored[name].unlink()
+    except OSError as error:
+        raise InputError(f"cannot remove {stored[name]}: {error.strerror or error}") from error
+    return stored[name]
 
 
 def _is_complete(name: str, folder: Path) -> bool:

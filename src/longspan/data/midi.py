@@ -1,6 +1,7 @@
 """Read the notes of a MIDI file, in quarter notes, so that tempo does not matter.
 
-Drums and the sustain pedal are ignored: a note ends when its key is released. Writing MIDI is part of `sampling`, which
+Drums and the sustain pedal are ignored: a note ends when its key is released, and the caller is told whether there is a
+pedal. Writing MIDI is part of `sampling`, which
 uses mido. For reading, mido's cost cannot be bounded: an endless number takes quadratic time, and each event 7
 microseconds and 370 bytes. Reading what a roll needs is less work than the checks that mido would require, so it is
 done here, with every size checked before it is used; the tests compare the result with mido.
@@ -9,6 +10,8 @@ done here, with every size checked before it is used; the tests compare the resu
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +24,11 @@ from longspan.limits import EVENTS, MIDI_BYTES, VARIABLE_LENGTH_BYTES
 DRUM_CHANNEL = 9
 CHUNK_HEADER = struct.Struct(">4sI")
 FILE_HEADER = struct.Struct(">HHh")
-NOTE_ON, POLY_PRESSURE, SYSTEM = 0x90, 0xA0, 0xF0
+RIFF_HEADER = struct.Struct("<4sI4s4sI")
+NOTE_ON, POLY_PRESSURE, CONTROL, SYSTEM = 0x90, 0xA0, 0xB0, 0xF0
+SUSTAIN_PEDAL, PEDAL_DOWN = 64, 64
+LONGEST_UNRELEASED = 4
+"""Quarter notes after which a note that is never released ends at the latest: a bar of the usual length."""
 ONE_DATA_BYTE = 0b110  # the highest bits of program change and channel pressure
 SYSEX, SYSEX_CONTINUED, META = 0xF0, 0xF7, 0xFF
 # These do not belong in a file, but some programs record them.
@@ -36,30 +43,43 @@ class UnreadableMidi(InputError):
 
 
 class MidiNotes(NamedTuple):
-    """The notes of a file in the order in which they end, and the number of notes never released."""
+    """The notes of a file in the order in which they end, the number never released, and whether it uses a pedal."""
 
     notes: list[Note]
     unreleased: int
+    pedal: bool
 
 
 def read_notes(path: Path) -> MidiNotes:
     """Read the notes of all tracks and channels except drums; raises `InputError`.
 
-    A note struck again before its release ends there; one that is never released lasts to the end of its track.
+    A note struck again before its release ends there; one that is never released ends at the next onset of its channel,
+    at the end of its track, or after a bar, whichever comes first.
     """
-    content = read_limited(path, MIDI_BYTES)
+    content = _unwrapped(read_limited(path, MIDI_BYTES))
     ticks_per_beat, tracks = _open(content)
     notes: list[Note] = []
-    unreleased = 0
+    unreleased, pedal = 0, False
     budget = iter(range(EVENTS))
     for track in tracks:
         try:
-            unreleased += _read_track(_note_events(track, budget), ticks_per_beat, notes)
+            left, pressed = _read_track(_note_events(track, budget), ticks_per_beat, notes)
         except IndexError as error:
             raise UnreadableMidi("it is not valid MIDI (an event runs past the end of its track)") from error
+        unreleased, pedal = unreleased + left, pedal or pressed
     if not notes:
         raise UnreadableMidi("it has no notes (drums aside)")
-    return MidiNotes(notes, unreleased)
+    return MidiNotes(notes, unreleased, pedal)
+
+
+def _unwrapped(content: bytes) -> bytes:
+    """The MIDI file inside a RIFF file (`.rmi`), or the content itself."""
+    if len(content) < RIFF_HEADER.size or not content.startswith(b"RIFF"):
+        return content
+    _, _, kind, name, size = RIFF_HEADER.unpack_from(content)
+    if (kind, name) != (b"RMID", b"data"):
+        raise UnreadableMidi("it is a RIFF file that does not begin with MIDI data")
+    return content[RIFF_HEADER.size : RIFF_HEADER.size + size]
 
 
 def _open(content: bytes) -> tuple[int, Iterator[bytes]]:
@@ -100,31 +120,39 @@ def _chunk(content: bytes, place: int, name: bytes) -> tuple[bytes, int]:
     return content[start : start + size], start + size
 
 
-def _read_track(events: Iterator[NoteEvent], ticks_per_beat: int, notes: list[Note]) -> int:
-    """Append a track's notes; return the number still sounding at its end."""
+def _read_track(events: Iterator[NoteEvent], ticks_per_beat: int, notes: list[Note]) -> tuple[int, bool]:
+    """Append a track's notes; return the number still sounding at its end, and whether the pedal is pressed."""
     sounding: dict[tuple[int, int], int] = {}
+    onsets: defaultdict[int, list[int]] = defaultdict(list)
+    pedal = False
     tick = 0
 
-    def end(voice: tuple[int, int]) -> None:
+    def end(voice: tuple[int, int], tick: int) -> None:
         notes.append(Note(sounding.pop(voice) / ticks_per_beat, tick / ticks_per_beat, voice[1]))
 
     for tick, status, pitch, velocity in events:
         channel = status & 0x0F
         if not status or channel == DRUM_CHANNEL:
             continue
+        if status >= CONTROL:
+            pedal = True
+            continue
         voice = (channel, pitch)
         if voice in sounding:
-            end(voice)
+            end(voice, tick)
         if status >= NOTE_ON and velocity > 0:
             sounding[voice] = tick
+            onsets[channel].append(tick)
     unreleased = len(sounding)
-    for voice in list(sounding):
-        end(voice)
-    return unreleased
+    for voice, start in list(sounding.items()):
+        later = onsets[voice[0]][bisect_right(onsets[voice[0]], start) :][:1]
+        rest = [tick] if tick > start else []
+        end(voice, min([*later, *rest, start + LONGEST_UNRELEASED * ticks_per_beat]))
+    return unreleased, pedal
 
 
 def _note_events(track: bytes, budget: Iterator[int]) -> Iterator[NoteEvent]:
-    """Yield the note events of a track and then its end; every event consumes one item of the file's budget."""
+    """Yield a track's notes and presses of the pedal, then its end; every event takes one item of the file's budget."""
     place = tick = running = 0
     for _ in budget:
         if place == len(track):
@@ -151,9 +179,13 @@ def _note_events(track: bytes, budget: Iterator[int]) -> Iterator[NoteEvent]:
         place += 1 if status >> 5 == ONE_DATA_BYTE else 2
         if (first | second) > 0x7F:
             raise UnreadableMidi("it is not valid MIDI (a data byte above 127)")
-        if status < POLY_PRESSURE:
+        if status < POLY_PRESSURE or _presses_pedal(status, first, second):
             yield tick, status, first, second
     raise UnreadableMidi(f"it has more than {EVENTS} events")
+
+
+def _presses_pedal(status: int, controller: int, value: int) -> bool:
+    return status & 0xF0 == CONTROL and controller == SUSTAIN_PEDAL and value >= PEDAL_DOWN
 
 
 def _skip_system(track: bytes, place: int, status: int) -> int:

@@ -23,6 +23,10 @@ KEYS = 88
 LOWEST_PITCH = 21
 HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
 DEFAULT_FRAMES_PER_BEAT = 2
+"""Of rolls whose file does not say it."""
+MOST_AUGMENTED = 12
+TRANSPOSITIONS = 88
+"""Sets the stream of random transpositions apart from others of the same seed."""
 EVALUATION_LANES = 16
 """Number of songs evaluated in parallel; it affects the score only by rounding."""
 FRAMES_AT_ONCE = 256
@@ -51,6 +55,7 @@ class MusicData(Dataset):
         octave_shift: octaves to add to the pitches to restore those of the scores.
         origin: a phrase that says where the songs come from.
         remarks: notes on what was left out or changed, one line each.
+        augment: semitones by which training songs are moved up or down at most, differently in every epoch.
     """
 
     name: str
@@ -59,8 +64,11 @@ class MusicData(Dataset):
     octave_shift: int = 0
     origin: str = ""
     remarks: tuple[str, ...] = field(default=(), repr=False)
+    augment: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.augment <= MOST_AUGMENTED:
+            raise InputError(f"augment must be from 0 to {MOST_AUGMENTED} semitones, got {self.augment}")
         check_splits(self.splits, self.name)
         checked = {split: _checked_songs(self.splits[split], f"{self.name}, {split}") for split in SPLITS}
         object.__setattr__(self, "splits", checked)
@@ -78,7 +86,7 @@ class MusicData(Dataset):
     @cached_property
     def _digest(self) -> str:
         """SHA-256 of the songs and their splits, independent of where they came from."""
-        digest = hashlib.sha256(b"music")
+        digest = hashlib.sha256(b"music" if not self.augment else f"music moved by {self.augment}".encode())
         for split in SPLITS:
             songs = self.splits[split]
             digest.update(np.array([len(songs), *map(len, songs)], "<i8").tobytes())
@@ -90,8 +98,11 @@ class MusicData(Dataset):
         return arrange(self.splits[split], chunk_length, lanes)
 
     def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
-        """The songs in an order determined by seed and epoch."""
+        """The songs in an order, and perhaps transpositions, determined by seed and epoch."""
         songs = self.splits["train"]
+        if self.augment:
+            draws = np.random.default_rng([TRANSPOSITIONS, seed, number])
+            songs = [moved(song, int(draws.integers(-self.augment, self.augment + 1))) for song in songs]
         return arrange(songs, chunk_length, lanes, song_order(len(songs), seed, number))
 
     def evaluation_lanes(self, split: str) -> int:
@@ -119,6 +130,14 @@ class MusicData(Dataset):
 
     def steps_of_epoch(self) -> int:
         return sum(map(len, self.splits["train"]))
+
+
+def moved(song: Song, semitones: int) -> Song:
+    """A song some semitones higher or lower, as far as all its notes stay on the keyboard."""
+    keys = np.flatnonzero(song.any(axis=0))
+    if len(keys) == 0:
+        return song
+    return np.roll(song, min(max(semitones, -int(keys[0])), KEYS - 1 - int(keys[-1])), axis=1)
 
 
 def read_benchmark_rolls(benchmark: Benchmark, path: Path) -> MusicData:

@@ -71,16 +71,18 @@ def _timed(bars: list[tuple[float, list[Note]]], starts: list[float]) -> list[No
 
 
 def _content(path: Path) -> bytes:
-    if path.suffix != ".mxl":
+    if path.suffix.lower() != ".mxl":
         return read_limited(path, SCORE_BYTES)
     with open_zip(path, "MusicXML score") as archive:
-        # The archive also has META-INF/container.xml; in the corpus there is exactly one score beside it.
-        [member] = [
+        # The archive also has META-INF/container.xml; usually there is exactly one score beside it.
+        scores = [
             info
             for info in archive.infolist()
             if info.filename.endswith("xml") and not info.filename.startswith("META-INF")
         ]
-        return read_member(archive, member, SCORE_BYTES)
+        if not scores:
+            raise InputError(f"{path} is not a readable MusicXML score: it holds no .xml or .musicxml")
+        return read_member(archive, scores[0], SCORE_BYTES)
 
 
 def _read_bars(part: ElementTree.Element) -> list[tuple[float, list[Note]]]:

@@ -18,6 +18,9 @@ from longspan.limits import SONG_FRAMES
 
 PITCHES = 128
 
+MOST = 64
+"""Notes of a frame that another one is compared with: more than a chord has, so that a flood of notes stays cheap."""
+
 # A third of a quarter note has no exact binary form: times this close to the edge of a frame count as on it.
 EDGE = 1e-6
 
@@ -41,30 +44,121 @@ class PlacedSong(NamedTuple):
     notes_beyond: int
 
 
-def sample_on_beat(notes: Sequence[Note], first_frame: float = 0.0) -> np.ndarray:
-    """Sample frames of one quarter note, each with the pitches that sound at its beginning: uint8, time x 128.
+def sample_on_beat(notes: Sequence[Note], frames_per_beat: int = 1, first_frame: float = 0.0) -> np.ndarray:
+    """Sample frames, each with the pitches that sound at its beginning: uint8, time x 128.
 
     Args:
         notes: in quarter notes.
+        frames_per_beat: frames per quarter note.
         first_frame: time at which the first frame begins; notes that end before it are lost.
     """
     starts, ends, pitches = _columns(notes)
-    first = np.ceil(starts - first_frame - EDGE)
-    return _paint(np.maximum(first, 0), np.ceil(ends - first_frame - EDGE), pitches)
+    starts, ends = ((times - first_frame) * frames_per_beat for times in (starts, ends))
+    return _paint(np.maximum(np.ceil(starts - EDGE), 0), np.ceil(ends - EDGE), pitches)
 
 
-def round_to_frames(notes: Sequence[Note], frames_per_beat: int) -> np.ndarray:
+def round_to_frames(notes: Sequence[Note], frames_per_beat: int, *, separate: bool = False) -> np.ndarray:
     """Round notes to frames of `1 / frames_per_beat` quarter notes: uint8, time x 128.
 
     A pitch is on in every frame that it fills at least half of; a note too short for that is on in the frame that
-    contains most of it.
+    contains most of it. But notes that follow each other never share a frame: it belongs to the longer one in it, of
+    equals to the first, so that a tune stays a tune on a coarse grid.
+
+    Args:
+        notes: in quarter notes.
+        frames_per_beat: frames per quarter note.
+        separate: whether a key that is struck again at once is released a frame before, unless it lasts only one.
     """
     starts, ends, pitches = _columns(notes)
     starts, ends = starts * frames_per_beat, ends * frames_per_beat
     first, stop = np.ceil(starts - 0.5 - EDGE), np.floor(ends + 0.5 + EDGE)
     middle = np.floor((starts + ends) / 2 + EDGE)
     short = stop <= first
-    return _paint(np.where(short, middle, first), np.where(short, middle + 1, stop), pitches)
+    first, stop = np.where(short, middle, first), np.where(short, middle + 1, stop)
+    _give_way(starts, ends, first, stop)
+    if separate:
+        stop = _released_before_next(first, stop, pitches)
+    return _paint(first, np.maximum(stop, first), pitches)
+
+
+def _give_way(starts: np.ndarray, ends: np.ndarray, first: np.ndarray, stop: np.ndarray) -> None:
+    """Take frames from notes that another one, before or after it, fills more of; changes `first` and `stop`."""
+    # Only first and last frames may be filled in part; a note that fills a whole frame overlaps all others in it.
+    claims: dict[float, list[tuple[float, float, int]]] = {}
+    for at_end in (False, True):
+        frame = stop - 1 if at_end else first
+        low, high = np.maximum(starts, frame), np.minimum(ends, frame + 1)
+        partial = (high - low < 1 - EDGE) & ~(at_end & (stop - 1 == first))
+        for note in np.flatnonzero(partial):
+            claims.setdefault(frame[note], []).append((low[note], high[note], int(note)))
+    for frame, rivals in claims.items():
+        if len(rivals) > 1:
+            for note in _losers(rivals):
+                if first[note] == frame:
+                    first[note] += 1
+                else:
+                    stop[note] -= 1
+
+
+def _losers(rivals: list[tuple[float, float, int]]) -> list[int]:
+    """The notes that follow or precede a note with a greater share of the frame: those that hardly overlap it."""
+    kept: list[tuple[float, float]] = []
+    losers = []
+    for low, high, note in sorted(rivals, key=lambda rival: (round(rival[0] - rival[1], 6), rival[0])):
+        together = (min(high, end) - max(low, start) >= min(high - low, end - start) / 2 for start, end in kept[:MOST])
+        if all(together):
+            kept.append((low, high))
+        else:
+            losers.append(note)
+    return losers
+
+
+def _released_before_next(first: np.ndarray, stop: np.ndarray, pitches: np.ndarray) -> np.ndarray:
+    order = np.lexsort((first, pitches))
+    followed = np.zeros(len(first), bool)
+    followed[order[:-1]] = (pitches[order[:-1]] == pitches[order[1:]]) & (stop[order[:-1]] == first[order[1:]])
+    return np.where(followed & (stop - first > 1), stop - 1, stop)
+
+
+GRIDS = (1, 2, 3, 4, 6, 8, 12)
+"""Frames per quarter note that are tried for music whose grid is not known."""
+ON_GRID = 0.05
+"""An onset lies on a grid if it is at most this share of a frame away from it."""
+CLOSE_TO_BEST = 0.05
+FITS = 0.8
+PLAYED_GRID = 4
+
+
+class Grid(NamedTuple):
+    """Frames per quarter note, the share of onsets that lie on them, and whether that is enough to speak of a grid."""
+
+    frames_per_beat: int
+    share: float
+    fits: bool
+
+
+def choose_grid(onsets: np.ndarray) -> Grid:
+    """The coarsest grid with about as many onsets on it as the best has; sixteenth notes where none fits.
+
+    Args:
+        onsets: times in quarter notes.
+
+    Example:
+        >>> choose_grid(np.array([0, 0.5, 1, 2, 3.5])).frames_per_beat
+        2
+    """
+    shares = {grid: share_on_grid(onsets, grid) for grid in GRIDS}
+    best = max(shares.values())
+    if best < FITS:
+        return Grid(PLAYED_GRID, shares[PLAYED_GRID], False)
+    chosen = next(grid for grid, share in shares.items() if share >= best - CLOSE_TO_BEST)
+    return Grid(chosen, shares[chosen], True)
+
+
+def share_on_grid(onsets: np.ndarray, frames_per_beat: int) -> float:
+    """The share of onsets that lie on a grid."""
+    frames = np.asarray(onsets) * frames_per_beat
+    return float(np.mean(np.abs(frames - np.round(frames)) <= ON_GRID + EDGE))
 
 
 def place_on_piano(roll: np.ndarray, shift: int = 0) -> PlacedSong:

@@ -6,6 +6,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from longspan.data.dataset import SPLITS
 from longspan.data.sequences import Song
 from longspan.errors import InputError
@@ -15,16 +17,71 @@ TEXT_SHARES = (0.9, 0.05, 0.05)
 
 
 def split_songs(
-    songs: Mapping[str, Song], shares: Sequence[float] = SONG_SHARES, seed: int = 0
+    songs: Mapping[str, Song],
+    shares: Sequence[float] = SONG_SHARES,
+    seed: int = 0,
+    leaders: Mapping[str, str] | None = None,
 ) -> dict[str, list[Song]]:
-    """Assign named songs to the three splits.
+    """Assign named songs to the three splits; those with the same leader (`versions`) to the same one.
 
     Songs are sorted by the SHA-256 of seed and name and cut at the shares, so the split of a song hardly depends on
     which others there are and never on the order of files in a folder.
     """
     if len(songs) < len(SPLITS):
         raise InputError(f"found {len(songs)} usable songs, expected at least {len(SPLITS)}, one for each split")
-    return {split: [songs[name] for name in names] for split, names in split_names(songs, shares, seed).items()}
+    splits = split_names(songs, shares, seed)
+    splits = splits if leaders is None else together(splits, leaders)
+    return {split: [songs[name] for name in names] for split, names in splits.items()}
+
+
+OPENING = 10
+"""Melodic steps at the beginning that make two songs versions of one."""
+UPBEAT = 3
+"""Steps that one of the versions may have before it."""
+
+
+def versions(songs: Mapping[str, Song]) -> dict[str, str]:
+    """The name of the first version of every song; songs are versions of each other if their top voices begin alike.
+
+    Compared are the intervals between different notes, so that neither the key nor the rhythm matters.
+    """
+    openings = {name: _opening(song) for name, song in songs.items()}
+    first: dict[tuple[int, ...], str] = {}
+    for name, opening in openings.items():
+        if len(opening) >= OPENING:
+            first.setdefault(opening[:OPENING], name)
+    leaders = {name: name for name in songs}
+
+    def leader(name: str) -> str:
+        while leaders[name] != name:
+            name = leaders[name]
+        return name
+
+    for name, opening in openings.items():
+        for start in range(min(UPBEAT, len(opening) - OPENING) + 1):
+            earlier = first.get(opening[start : start + OPENING])
+            if earlier is not None:
+                one, other = sorted((leader(name), leader(earlier)))
+                leaders[other] = one
+    return {name: leader(name) for name in songs}
+
+
+def _opening(song: Song) -> tuple[int, ...]:
+    """The first intervals of the top voice."""
+    sounding = song[song.any(axis=1)]
+    top = song.shape[1] - 1 - np.argmax(sounding[:, ::-1], axis=1)
+    steps = np.diff(top[: 32 * (OPENING + UPBEAT)].astype(int))
+    return tuple(steps[steps != 0][: OPENING + UPBEAT].tolist())
+
+
+def together(splits: dict[str, list[str]], leaders: Mapping[str, str]) -> dict[str, list[str]]:
+    """The splits with every song in that of its first version, unless a split would be left without songs."""
+    found = {name: split for split, names in splits.items() for name in names}
+    moved: dict[str, list[str]] = {split: [] for split in splits}
+    for names in splits.values():
+        for name in names:
+            moved[found[leaders[name]]].append(name)
+    return moved if all(moved.values()) else splits
 
 
 def split_names(names: Iterable[str], shares: Sequence[float], seed: int) -> dict[str, list[str]]:

@@ -26,13 +26,16 @@ class RollNote(NamedTuple):
 class Score(NamedTuple):
     """Notes in order of time and pitch; `frames` in total, `frames_per_beat` per quarter note.
 
-    `prime_frames` is the number of first frames that were given to the model; it generated the others.
+    `prime_frames` is the number of first frames that were given to the model; it generated the others. `meter` is the
+    time signature, `program` the General MIDI instrument, counted from 0.
     """
 
     notes: list[RollNote]
     frames: int
     frames_per_beat: int
     prime_frames: int = 0
+    meter: tuple[int, int] = (4, 4)
+    program: int = 0
 
     def seconds(self, tempo: float) -> float:
         """Duration of the score at a tempo in quarter notes per minute."""

@@ -42,27 +42,28 @@ class TextPrime(NamedTuple):
 
 
 def read_music_prime(
-    path: Path, *, frames_per_beat: int, octave_shift: int = 0, move_by: int | None = None
+    path: Path, *, frames_per_beat: int, octave_shift: int = 0, move_by: int | None = None, role: str = "prime"
 ) -> MusicPrime:
-    """Read a MIDI file as frames like those that a model was trained on.
+    """Read a MIDI file, a prime or a melody, as frames like those that a model was trained on.
 
     Args:
         path: a MIDI file.
         frames_per_beat: frames per quarter note.
         octave_shift: octaves to add to the training data to restore the pitches of their scores.
         move_by: semitones to transpose the music by; by default to C major or C minor, depending on its mode.
+        role: what the messages call it.
     """
     if not _is_midi(path):
-        raise InputError(f"{path} is not a MIDI file, which is what primes a run trained on music")
+        raise InputError(f"{path} is not a MIDI file, which is what a {role} of a run trained on music has to be")
     try:
         wide = round_to_frames(read_notes(path).notes, frames_per_beat)
     except InputError as error:
-        raise InputError(f"{path} cannot prime a sample: {error}") from error
+        raise InputError(f"{path} cannot be the {role} of a sample: {error}") from error
     moved_by = shift_to_c(key_of(wide)) if move_by is None else move_by
     roll = _columns(wide, lowest_sounding_pitch(octave_shift, moved_by))
     sounding = np.flatnonzero(roll.any(axis=1))
     if len(sounding) == 0:
-        raise InputError(f"{path} cannot prime a sample: none of its notes lies on the piano's keyboard")
+        raise InputError(f"{path} cannot be the {role} of a sample: none of its notes lies on the piano's keyboard")
     roll = np.ascontiguousarray(roll[sounding[0] : sounding[-1] + 1])
     _check_length(path, len(roll), "frame")
     return MusicPrime(roll, moved_by, _count_notes(wide) - _count_notes(roll))

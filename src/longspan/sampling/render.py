@@ -3,7 +3,10 @@
 import io
 
 import mido
+import numpy as np
 
+from longspan.data.keys import Key, find_key
+from longspan.errors import InputError
 from longspan.sampling.audio import to_wav
 from longspan.sampling.notes import Score
 from longspan.sampling.picture import draw, to_svg
@@ -31,7 +34,11 @@ def to_midi(score: Score, tempo: float) -> bytes:
     file.tracks.append(track)
     track.append(mido.MetaMessage("track_name", name="longspan"))
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)))
-    track.append(mido.Message("program_change", program=0))
+    beats, unit = score.meter
+    track.append(mido.MetaMessage("time_signature", numerator=beats, denominator=unit))
+    if score.notes:
+        track.append(mido.MetaMessage("key_signature", key=_signature(_key_of(score))))
+    track.append(mido.Message("program_change", program=score.program))
     now = 0
     for frame, is_on, pitch in _events(score):
         tick = frame * ticks_per_frame
@@ -44,6 +51,86 @@ def to_midi(score: Score, tempo: float) -> bytes:
     return content.getvalue()
 
 
+MAJOR = ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+MINOR = ("Cm", "C#m", "Dm", "Ebm", "Em", "Fm", "F#m", "Gm", "G#m", "Am", "Bbm", "Bm")
+INSTRUMENTS = {
+    "piano": 0,
+    "harpsichord": 6,
+    "celesta": 8,
+    "vibraphone": 11,
+    "marimba": 12,
+    "organ": 19,
+    "accordion": 21,
+    "guitar": 24,
+    "bass": 32,
+    "violin": 40,
+    "cello": 42,
+    "harp": 46,
+    "strings": 48,
+    "choir": 52,
+    "trumpet": 56,
+    "brass": 61,
+    "saxophone": 65,
+    "oboe": 68,
+    "clarinet": 71,
+    "flute": 73,
+    "recorder": 74,
+    "fiddle": 110,
+}
+"""General MIDI programs by name, counted from 0."""
+
+
+def _key_of(score: Score) -> Key:
+    """The key of a score, by how long each pitch class sounds."""
+    weights = np.zeros(12)
+    for note in score.notes:
+        weights[note.pitch % 12] += note.stop - note.start
+    return find_key(weights)
+
+
+def _signature(key: Key) -> str:
+    return (MAJOR if key.mode == "major" else MINOR)[key.tonic]
+
+
+def to_musicxml(score: Score, tempo: float) -> bytes:
+    """A MusicXML score in two staves, split at middle C; music21 writes it."""
+    try:
+        import music21
+        from music21.musicxml.m21ToXml import GeneralObjectExporter
+    except ImportError as error:
+        raise InputError("music21 writes MusicXML, and it is not installed: pip install 'longspan[music]'") from error
+    whole = music21.stream.Score()  # pyright: ignore[reportAttributeAccessIssue]
+    for upper in (True, False):
+        notes = [note for note in score.notes if (note.pitch >= MIDDLE_C) == upper]
+        whole.insert(0, _staff(music21, score, notes, upper, tempo))
+    return GeneralObjectExporter(whole).parse()
+
+
+MIDDLE_C = 60
+
+
+def _staff(music21, score: Score, notes: list, upper: bool, tempo: float):
+    part = music21.stream.Part()
+    part.insert(0, music21.clef.TrebleClef() if upper else music21.clef.BassClef())
+    part.insert(0, music21.meter.TimeSignature("{}/{}".format(*score.meter)))
+    if score.notes:
+        part.insert(0, music21.key.Key(*_tonic_and_mode(_key_of(score))))
+    if upper:
+        part.insert(0, music21.tempo.MetronomeMark(number=round(tempo)))
+    for note in notes:
+        written = music21.note.Note(midi=note.pitch, quarterLength=(note.stop - note.start) / score.frames_per_beat)
+        part.insert(note.start / score.frames_per_beat, written)
+    total = score.frames / score.frames_per_beat
+    if part.highestTime < total:
+        part.insert(part.highestTime, music21.note.Rest(quarterLength=total - part.highestTime))
+    return part
+
+
+def _tonic_and_mode(key: Key) -> tuple[str, str]:
+    """The key as music21 spells it, where a minus sign is a flat."""
+    return _signature(key).removesuffix("m").replace("b", "-"), key.mode
+
+
 def _events(score: Score) -> list[tuple[int, bool, int]]:
     """Starts and ends of notes in order; a key is released before it is struck again at the same time."""
     ends = [(note.stop, False, note.pitch) for note in score.notes]
@@ -54,6 +141,7 @@ def _events(score: Score) -> list[tuple[int, bool, int]]:
 MUSIC_FORMATS = {
     ".mid": to_midi,
     ".midi": to_midi,
+    ".musicxml": to_musicxml,
     ".wav": to_wav,
     ".png": lambda score, tempo: to_png(draw(score)),
     ".svg": lambda score, tempo: to_svg(draw(score)).encode(),

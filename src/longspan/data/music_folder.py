@@ -1,0 +1,191 @@
+"""A folder of music as a data set: quantized to frames, transposed to C major or minor, and split into three."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from longspan.data.dataset import SPLITS, Progress, silent
+from longspan.data.keys import key_of, shift_to_c
+from longspan.data.music import MusicData
+from longspan.data.rolls import Grid, Note, choose_grid, place_on_piano, round_to_frames, share_on_grid
+from longspan.data.scores import SUFFIXES, SongReader
+from longspan.data.sequences import Song
+from longspan.data.splitting import SONG_SHARES, split_songs, versions, without_repeats
+from longspan.errors import InputError, printable
+from longspan.limits import FRAMES, FRAMES_PER_BEAT, NOTES, SONGS
+
+ENDINGS = ", ".join(SUFFIXES)
+
+
+class Skipped(NamedTuple):
+    """A file that was left out, and why."""
+
+    file: str
+    reason: str
+
+
+class Gathered(NamedTuple):
+    """A data set, the number of files found, and those that were left out."""
+
+    data: MusicData
+    files: int
+    skipped: list[Skipped]
+
+
+class _Found(NamedTuple):
+    """The notes of every song, what was left out, and remarks on the rest."""
+
+    notes: dict[str, list[Note]]
+    skipped: list[Skipped]
+    remarks: list[str]
+
+    def skip(self, file: str, reason: str) -> None:
+        self.skipped.append(Skipped(printable(file), printable(reason)))
+
+
+def gather_music(
+    folder: Path,
+    *,
+    name: str,
+    frames_per_beat: int | None = None,
+    transpose: bool = True,
+    separate: bool = False,
+    augment: int = 0,
+    split: tuple[float, float, float] = SONG_SHARES,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Gathered:
+    """Make a data set from all music files in a folder and its subfolders: MIDI, MusicXML, ABC, Humdrum.
+
+    Args:
+        folder: the folder to search.
+        name: the name of the set.
+        frames_per_beat: frames per quarter note; by default chosen from the notes.
+        transpose: whether to transpose each song to C major or C minor.
+        separate: whether a key struck again at once is released a frame before, so that repeated notes stay apart.
+        augment: semitones by which training songs are moved up or down at most, differently in every epoch.
+        split: fractions of training, validation and test songs.
+        seed: determines which songs go to which split.
+        progress: called with the progress made.
+    """
+    if frames_per_beat is not None and not 1 <= frames_per_beat <= FRAMES_PER_BEAT:
+        raise InputError(f"frames per beat must be from 1 to {FRAMES_PER_BEAT}, got {frames_per_beat}")
+    files = _music_files(folder)
+    found = _read_files(files, progress or silent)
+    grid = _grid(found, frames_per_beat)
+    songs = _songs(found, grid.frames_per_beat, transpose, separate)
+    songs = without_repeats(songs, found.skip)
+    if len(songs) < len(SPLITS) and found.skipped:
+        raise InputError(
+            f"only {len(songs)} songs of {len(files)} files in {folder} can be used, expected at least 3; "
+            f"the first left out was {found.skipped[0].file}: {found.skipped[0].reason}"
+        )
+    leaders = versions(songs)
+    data = MusicData(
+        name,
+        split_songs(songs, split, seed, leaders),
+        grid.frames_per_beat,
+        origin=f"{len(songs)} songs of {len(files)} files",
+        remarks=(
+            _describe(grid, chosen=frames_per_beat is None),
+            *_remark_on(leaders),
+            *found.remarks,
+            *(f"skipped {file}: {reason}" for file, reason in found.skipped),
+        ),
+        augment=augment,
+    )
+    return Gathered(data, len(files), found.skipped)
+
+
+def _read_files(files: dict[str, Path], progress: Progress) -> _Found:
+    found = _Found({}, [], [])
+    pedals = 0
+    total = 0
+    with SongReader() as reader:
+        for done, (file, path) in enumerate(files.items()):
+            progress("reading music", done, len(files))
+            try:
+                songs = reader.read(path)
+            except InputError as error:
+                found.skip(file, str(error))
+                continue
+            for song in songs:
+                label = file if song.number is None else f"{file}#{song.number}"
+                found.notes[label] = song.notes
+                total += len(song.notes)
+                if song.unreleased:
+                    found.remarks.append(f"{printable(label)}: {_counted(song.unreleased)} never released, cut short")
+                pedals += song.pedal
+            if total > NOTES or len(found.notes) > SONGS:
+                raise InputError(f"the files have more than {NOTES} notes or {SONGS} songs; import a part of them")
+    progress("reading music", len(files), len(files))
+    if pedals:
+        found.remarks.append(f"the sustain pedal of {pedals} files is ignored: notes end when their keys are released")
+    return found
+
+
+def _grid(found: _Found, frames_per_beat: int | None) -> Grid:
+    onsets = np.array([note.start for notes in found.notes.values() for note in notes] or [0.0])
+    if not np.isfinite(onsets).all():
+        onsets = onsets[np.isfinite(onsets)]
+    if frames_per_beat is None:
+        return choose_grid(onsets)
+    return Grid(frames_per_beat, share_on_grid(onsets, frames_per_beat), True)
+
+
+def _describe(grid: Grid, *, chosen: bool) -> str:
+    moved = f"the other {1 - grid.share:.0%} of the notes were moved to it"
+    on_it = f"{grid.share:.0%} of the onsets lie on it; {moved}"
+    if not grid.fits:
+        return (
+            f"warning: no grid fits these notes, as if they were played freely; {grid.frames_per_beat} frames per beat "
+            f"are used: {on_it}"
+        )
+    return f"{grid.frames_per_beat} frames per beat{', found from the notes' * chosen}: {on_it}"
+
+
+def _remark_on(leaders: dict[str, str]) -> list[str]:
+    others = sum(name != leader for name, leader in leaders.items())
+    if not others:
+        return []
+    return [f"{others} songs begin like another one and are kept in the same split as that"]
+
+
+def _songs(found: _Found, frames_per_beat: int, transpose: bool, separate: bool) -> dict[str, Song]:
+    songs: dict[str, Song] = {}
+    frames = 0
+    for file, notes in found.notes.items():
+        try:
+            roll = round_to_frames(notes, frames_per_beat, separate=separate)
+            songs[file], beyond = place_on_piano(roll, shift_to_c(key_of(roll)) if transpose else 0)
+        except InputError as error:
+            found.skip(file, str(error))
+            continue
+        frames += len(songs[file])
+        if frames > FRAMES:
+            raise InputError(f"the files have more than {FRAMES} frames; import a part of them")
+        if beyond:
+            found.remarks.append(f"{printable(file)}: {_counted(beyond)} beyond the keyboard left out")
+    return songs
+
+
+def _counted(notes: int) -> str:
+    return f"{notes} note{'s' * (notes > 1)}"
+
+
+def _music_files(folder: Path) -> dict[str, Path]:
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and os.path.isfile(path))
+    try:
+        files = {path.relative_to(folder).as_posix(): path for path in islice(found, SONGS + 1)}
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror or error}; check the path") from error
+    if not files:
+        raise InputError(f"{folder} has no music files, expected some that end in {ENDINGS}")
+    if len(files) > SONGS:
+        raise InputError(f"{folder} has more than {SONGS} music files; import a part of them")
+    return dict(sorted(files.items(), key=lambda item: item[1]))
