@@ -20,7 +20,7 @@ def main() -> None:
     _limit_memory()
     from music21 import converter
 
-    answers = open(1, "w", closefd=False)  # noqa: SIM115: open as long as the process lives
+    answers = open(1, "w", closefd=False)  # noqa: SIM115
     for line in sys.stdin:
         _limit_time()
         path = Path(json.loads(line))
