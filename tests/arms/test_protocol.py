@@ -316,6 +316,9 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     for arguments in (["temporal-order"], *(["jsb", "--shard", shard] for shard in ("0/2", "3/2", "x", "1"))):
         assert command(["compare-methods", *arguments]) == 2
     assert capsys.readouterr().err.count("longspan: ") == 5
+    for arguments in (["--workers", "0"], ["--winners", "x", "--recipes"]):
+        assert command(["compare-methods", "jsb", *arguments]) == 2
+    assert capsys.readouterr().err.count("longspan: ") == 2
 
 
 def test_the_shipped_recipe_is_run_apart_without_dropout_and_averaging(tiny, tmp_path):

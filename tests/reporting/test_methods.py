@@ -3,12 +3,13 @@
 import math
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 
 from longspan import cli
-from longspan.arms.protocol import define
-from longspan.arms.records import DEFINITION, StudyResults, read_studies
+from longspan.arms.protocol import RECIPE_SLOT, define
+from longspan.arms.records import DEFINITION, RESULTS, StudyResults, read_studies, write_lines
 from longspan.arms.verdicts import CLAIMS
 from longspan.errors import InputError
 from longspan.report import find_all, read_report, render_report
@@ -40,6 +41,17 @@ def test_values_of_a_study_that_is_under_way(partial):
     assert pair.differences == pytest.approx(expected)
     assert (pair.improvement, pair.fewer_failures) == (1.0, pytest.approx(1 / 12))
     assert progress_of(partial).startswith("jsb 120 of 344 slots; not begun: piano-midi")
+
+
+def test_a_recipe_is_shown_and_never_counted(tmp_path):
+    folder = methods_folder(tmp_path)
+    slots = read_studies(folder)["jsb"].slots
+    recipe = msgspec.structs.replace(slots[0], arm="sgd+c", slot=RECIPE_SLOT, status="done", valid=-1.0)
+    write_lines(folder / f"jsb{RESULTS}", [recipe, *slots])
+    (jsb,) = read_report(folder).sets
+    (arm,) = [arm for arm in jsb.arms if arm.arm == "sgd+c"]
+    assert (arm.recipe, len(arm.slots), jsb.trained) == (-1.0, 12, 120)
+    assert arm.best < -1.0
 
 
 def test_every_claim_says_what_would_decide_it(partial):

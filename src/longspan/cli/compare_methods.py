@@ -58,6 +58,8 @@ def run(arguments: list[str]) -> int:
     check_data(options.data)
     if options.workers < 1:
         raise InputError(f"--workers must be at least 1: got {options.workers}")
+    if options.winners and options.recipes:
+        raise InputError("--winners and --recipes are two different things to run: give one of them")
     shard = Shard.parse(options.shard)
     with first_interrupt() as interrupted:
         if options.workers > 1:
@@ -107,6 +109,11 @@ def _tasks(options: CompareMethodsOptions, definition: Definition, shard: Shard)
         return slot_tasks(definition, shard, slots=options.slots, arms=options.arms, recipes_only=options.recipes)
     files = sorted(options.winners.glob(f"{options.data}*{RESULTS}"))
     results = [result for result in merge(read_all(files, SlotResult)) if result.data == options.data]
+    if not results:
+        raise InputError(
+            f"--winners must name a folder with results on {options.data}: got {options.winners}, which has none; "
+            "`longspan merge` makes one"
+        )
     tasks = winner_tasks(definition, Shard(), results, slots=options.slots, arms=options.arms)
     waiting = [arm for arm in options.arms or definition.arms if arm not in {task.arm for task in tasks}]
     if waiting:

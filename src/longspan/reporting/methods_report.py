@@ -18,7 +18,7 @@ from longspan.arms.analysis import (
     resampled_slots,
     tuning_difference,
 )
-from longspan.arms.protocol import FULL_SET
+from longspan.arms.protocol import FULL_SET, RECIPE_SLOT
 from longspan.arms.records import StudyResults
 from longspan.arms.verdicts import BOOTSTRAP_SEED, CLAIMS, Claim, Judgement, judge
 from longspan.metrics import METRICS
@@ -72,6 +72,8 @@ class ArmValue(msgspec.Struct, frozen=True):
     seconds: float | None
     """Mean processor seconds per slot."""
     winner: WinnerValue | None = None
+    recipe: float | None = None
+    """Validation score of the shipped recipe without dropout and averaging at the same cap; never counted."""
 
     @property
     def failed(self) -> int:
@@ -224,6 +226,7 @@ def _arm_value(study: StudyResults, arm: str, scores: ArmScores) -> ArmValue:
         basin=basin_decades(scores),
         seconds=statistics.mean(seconds) if seconds else None,
         winner=_winner_value(study, arm),
+        recipe=next((each.valid for each in study.slots if each.arm == arm and each.slot == RECIPE_SLOT), None),
     )
 
 
