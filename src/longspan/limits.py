@@ -18,6 +18,8 @@ RESULTS_BYTES = 64 * MIB
 """Lines of results, a few hundred bytes per slot."""
 RUN_FILE_BYTES = 4 * 2**30
 """A file of a run folder: the weights of a billion parameters."""
+ARTIFACT_BYTES = 512 * MIB
+"""A packed run folder that is kept for other machines; PostgreSQL takes values of up to 1 GB."""
 MIDI_BYTES = 16 * MIB
 """An hour of dense piano music with pedal takes about 2 MB."""
 SCORE_BYTES = 4 * MIB

@@ -18,10 +18,12 @@ in a shell.
 import difflib
 import importlib
 import importlib.util
+import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -29,6 +31,8 @@ from typing import Generic, TypeVar
 from longspan.errors import InputError
 
 Part = TypeVar("Part")
+
+PLUGINS_VARIABLE = "LONGSPAN_PLUGINS"
 
 
 class Registry(Generic[Part]):
@@ -78,6 +82,26 @@ class Registry(Generic[Part]):
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self.package}.{module.name}")
+
+
+@contextmanager
+def loaded_plugins(names: Sequence[str]) -> Iterator[None]:
+    """Import a user's modules; while the block lasts, worker processes that are started import them, too."""
+    for name in names:
+        load_plugin(name)
+    before = os.environ.get(PLUGINS_VARIABLE)
+    os.environ[PLUGINS_VARIABLE] = os.pathsep.join(names)
+    try:
+        yield
+    finally:
+        os.environ.pop(PLUGINS_VARIABLE)
+        if before is not None:
+            os.environ[PLUGINS_VARIABLE] = before
+
+
+def plugins_of_environment() -> list[str]:
+    """The plugins that the environment names."""
+    return [name for name in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep) if name]
 
 
 def load_plugin(name: str) -> None:

@@ -5,6 +5,7 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,13 @@ class Outcome(NamedTuple):
 @pytest.fixture(scope="session")
 def measured() -> Iterator[Callable[[str, Path], Outcome]]:
     """A function that runs a reader of `measure.py` on a file."""
+    with reader_process() as measure:
+        yield measure
+
+
+@contextmanager
+def reader_process() -> Iterator[Callable[[str, Path], Outcome]]:
+    """Yield a function that runs a reader on a file in a process of its own and measures it."""
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("needs Linux to tell the memory a process took")
     command = [sys.executable, "-u", str(Path(__file__).with_name("measure.py"))]

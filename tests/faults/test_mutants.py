@@ -195,13 +195,13 @@ FORMATS = {
 }
 
 
-def outcomes(form: Format, folder: Path, count: int) -> list[str]:
+def outcomes(form: Format, folder: Path, count: int, seed: int = 0) -> list[str]:
     """`accepted`, `refused` or the type of another exception, of each mutant."""
     content = form.content(folder)
     path = folder / "read" / form.path
     path.parent.mkdir(parents=True)
     found = []
-    for mutant in mutants(content, count):
+    for mutant in mutants(content, count, seed):
         path.write_bytes(mutant)
         try:
             form.read(path)

@@ -12,34 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from longspan.data.archive import write_set
 from longspan.search import storage
 from longspan.search.study import open_study
 from tests.support import postgresql
-from tests.support.catalog import tiny_music
 
 # Rates of which one cannot but diverge, and everything else as small as it goes, but saved after every block.
 SPACE = 'learning_rate = [0.01, 0.02, 0.05, 1e30]\nrecurrent_scale = { low = 0.2, high = 1.0 }\nclip = "none"\n'
 SETTINGS = ["--hidden-size", "8", "--chunk-length", "10", "--block", "2", "--max-epochs", "12", "--patience", "100"]
 SLOTS = 5
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("inputs")
-    write_set(folder / "tiny.npz", tiny_music())
-    (folder / "space.toml").write_text(SPACE)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory) -> dict[str, str]:
-    compiled = str(tmp_path_factory.mktemp("compiled"))
-    return {
-        **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": compiled,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
 
 
 def arguments(inputs: Path, folder: Path, *more: str) -> list[str]:

@@ -15,11 +15,9 @@ import msgspec
 
 from longspan import __version__
 from longspan.errors import InputError, printable
-from longspan.registry import load_plugin
+from longspan.registry import loaded_plugins, plugins_of_environment
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
-
-PLUGINS_VARIABLE = "LONGSPAN_PLUGINS"
 
 COMMANDS = {
     "train": "train a recurrent network: longspan train sgd+clr --data nottingham",
@@ -84,10 +82,9 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
     rest, plugins = split_plugins(rest)
-    for plugin in plugins:
-        load_plugin(plugin)
-    module = importlib.import_module(f"longspan.cli.{HOMES.get(name, name).replace('-', '_')}")
-    return getattr(module, name if name in HOMES else "run")(rest)
+    with loaded_plugins(plugins):
+        module = importlib.import_module(f"longspan.cli.{HOMES.get(name, name).replace('-', '_')}")
+        return getattr(module, name if name in HOMES else "run")(rest)
 
 
 def _discard_output() -> None:
@@ -120,7 +117,7 @@ def split_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
         >>> split_plugins(["run", "--plugin", "mine.py", "--json"])
         (['run', '--json'], ['mine.py'])
     """
-    plugins = [name for name in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep) if name]
+    plugins = plugins_of_environment()
     rest, words = [], iter(arguments)
     for word in words:
         flag, equals, value = word.partition("=")

@@ -37,6 +37,8 @@ class Searching:
     """TOML file of the search space; by default the paper's intervals and grids."""
     storage: str | None = None
     """sqlite:///FILE or postgresql://HOST/DATABASE; by default $LONGSPAN_STORAGE, else a file in the study's folder."""
+    artifacts: str | None = None
+    """Where checkpoints are kept for other machines, such as s3://BUCKET/FOLDER; by default the storage if a server."""
     study: str | None = None
     """Name of the study; by default DATA-RECIPE."""
     study_dir: Path | None = None
@@ -81,7 +83,7 @@ def run(arguments: list[str]) -> int:
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
-    pool = PoolOptions(folder, searching.workers, searching.data_dir, limits)
+    pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.artifacts, limits)
     if not searching.json:
         shown = storage.hide_password(url)
         sys.stdout.write(

@@ -30,6 +30,8 @@ class WorkerOptions:
     """Name of the study; not needed if the storage has only one."""
     study_dir: Path | None = None
     """Folder for this machine's runs; by default studies/NAME."""
+    artifacts: str | None = None
+    """Where checkpoints are kept for other machines, as given to `longspan search`; by default the storage."""
     data: str | None = None
     """Path of the data on this machine, if the path that the study names does not exist here."""
     data_dir: Path | None = None
@@ -51,6 +53,7 @@ def run(arguments: list[str]) -> int:
         study=options.study,
         folder=options.study_dir,
         data=options.data,
+        artifacts=options.artifacts,
         data_dir=options.data_dir,
         cores=list(options.cores),
         limits=limits_from(options.checkpoint_seconds, options.trial_limit),

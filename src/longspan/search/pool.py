@@ -32,6 +32,7 @@ class PoolOptions:
     folder: Path
     workers: int = 1
     data_dir: Path | None = None
+    artifacts: str | None = None
     limits: Limits = field(default_factory=Limits)
     tick_seconds: float = 1.0
     """Time between two checks of the workers."""
@@ -120,6 +121,7 @@ class _Pool:
             url=self.study.url,
             study=self.study.definition.name,
             folder=options.folder,
+            artifacts=options.artifacts,
             data_dir=options.data_dir,
             cores=sorted(cores),
             limits=options.limits,

@@ -29,6 +29,10 @@ OUTAGE_SECONDS = 300
 """Time that a storage may be unreachable before a worker gives up."""
 RETRY_SECONDS = 2.0
 
+LIFE_SIGNS = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+"""How a worker and the server find out that the other is cut off, after about 15 seconds: by default both would wait
+for hours, and a lock that a lost worker holds would hold up everybody."""
+
 Value = TypeVar("Value")
 
 
@@ -84,19 +88,17 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
-    options = {}
     if url.startswith(SQLITE):
         folder = Path(url.removeprefix(SQLITE)).parent
         with explain_disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        options = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}}
     try:
         # Without the lock, two processes that find no tables would both create them.
         with warnings.catch_warnings(), claim_lock(url, "tables"):
             warnings.simplefilter("ignore", ExperimentalWarning)
             return RDBStorage(
                 url,
-                engine_kwargs=options | {"pool_pre_ping": True},
+                engine_kwargs={"connect_args": _connection(url), "pool_pre_ping": True},
                 heartbeat_interval=heartbeat_seconds,
                 grace_period=grace_seconds,
             )
@@ -146,7 +148,7 @@ def claim_lock(url: str, name: str) -> Iterator[None]:
     from sqlalchemy import NullPool, create_engine, text
 
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-    engine = create_engine(url, poolclass=NullPool)
+    engine = create_engine(url, poolclass=NullPool, connect_args=_connection(url))
     with engine.connect() as connection:
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
         try:
@@ -155,16 +157,31 @@ def claim_lock(url: str, name: str) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
 
 
+def _connection(url: str) -> dict:
+    """Options of a connection: how long to wait for a file, or how to notice that a server or a client is gone."""
+    if url.startswith(SQLITE):
+        return {"timeout": SQLITE_WAIT_SECONDS}
+    for_server = " ".join(
+        f"-c {name if name.startswith('tcp') else f'tcp_{name}'}={value}" for name, value in LIFE_SIGNS.items()
+    )
+    return {**LIFE_SIGNS, "connect_timeout": 10, "options": for_server}
+
+
+def outages() -> tuple[type[Exception], ...]:
+    """The exceptions that mean that a storage cannot be reached at present."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import InterfaceError, OperationalError
+
+    return StorageInternalError, OperationalError, InterfaceError
+
+
 def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: False) -> Value:
     """Perform an action on the storage, retrying while it is unreachable and `unless()` is False."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import OperationalError
-
     deadline = time.monotonic() + OUTAGE_SECONDS
     while True:
         try:
             return action()
-        except (StorageInternalError, OperationalError):
+        except outages():
             if time.monotonic() > deadline or unless():
                 raise
             time.sleep(RETRY_SECONDS)
@@ -174,12 +191,9 @@ def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: 
 def explain_outage(url: str) -> Iterator[None]:
     """Turn an outage that outlasted all retries into a one-line error."""
     import_optuna()
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import OperationalError
-
     try:
         yield
-    except (StorageInternalError, OperationalError) as error:
+    except outages() as error:
         raise InputError(
             f"storage {hide_password(url)} stayed out of reach: {_reason(error, url)}; "
             "bring it back, then the same command goes on"

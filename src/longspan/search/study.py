@@ -16,6 +16,7 @@ import msgspec
 from longspan.errors import InputError
 from longspan.files import check_plain_name
 from longspan.search import machine, storage
+from longspan.search.artifacts import SlotArtifacts, open_artifacts
 from longspan.search.space import HEARTBEAT_SECONDS, Choices, Interval, StudyDefinition, check_same, rounded
 
 REFERENCE_SLOTS = 5
@@ -140,13 +141,11 @@ class Claim:
     @contextlib.contextmanager
     def kept_alive(self, seconds: float) -> Iterator[None]:
         """Send heartbeats from a thread while the block lasts."""
-        from optuna.exceptions import StorageInternalError
-
         ended = threading.Event()
 
         def beat() -> None:
             while not ended.wait(seconds):
-                with contextlib.suppress(StorageInternalError):  # the storage may come back in time
+                with contextlib.suppress(*storage.outages()):  # the storage may come back in time
                     self.beat()
 
         thread = threading.Thread(target=beat, daemon=True)
@@ -200,6 +199,11 @@ class Study:
         """Whether the result covers all slots."""
         attributes = self._study.user_attrs
         return (attributes.get("result") or {}).get("slots") == attributes["slots"]
+
+    def artifacts(self, url: str | None) -> SlotArtifacts | None:
+        """Where checkpoints of the slots are kept for other machines: at a URL, or in the storage if it is a server."""
+        name = f"{self.definition.name}-{self.definition.identity}"
+        return open_artifacts(url, self.url, name, self._storage)
 
     def slots(self) -> list[Slot]:
         """The current state of every slot."""

@@ -15,11 +15,12 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Literal
 
 import jax
 import msgspec
+from sqlalchemy.exc import SQLAlchemyError
 
 from longspan.config import as_dict
 from longspan.data.dataset import Dataset
@@ -27,9 +28,10 @@ from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.files import NameTaken, explain_disk_errors, try_file_lock, write_atomic
 from longspan.runtime import EnvironmentChanged, environment_changes
+from longspan.search.artifacts import unpack
 from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
 from longspan.search.space import changes
-from longspan.search.storage import patiently
+from longspan.search.storage import outages, patiently
 from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Slot, Study
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
 from longspan.training.listeners import Listener
@@ -44,6 +46,10 @@ WARM_UP_EPOCHS = 4
 
 class Pruned(Exception):
     """The slot fell behind the reference slots."""
+
+
+class NotKept(UserWarning):
+    """A checkpoint could not be kept for other machines."""
 
 
 class TimeUp(Exception):
@@ -61,6 +67,7 @@ def attempt(
             _give_back(study, claim)
         else:
             patiently(lambda: study.record(claim, outcome), unless=interrupted)
+            patiently(lambda: _forget_losers(study, claim.slot, place), unless=interrupted)
     except ClaimLost:
         pass  # the worker that has the slot now continues it
     except OutOfMemory as error:  # counts like a worker's death, and this one goes on with the next slot
@@ -74,9 +81,7 @@ def attempt(
 
 def _give_back(study: Study, claim: Claim) -> None:
     """Release the slot for the next worker; if that fails, others will notice that this worker is gone."""
-    from optuna.exceptions import StorageInternalError
-
-    with suppress(ClaimLost, StorageInternalError):
+    with suppress(ClaimLost, *outages()):
         study.release(claim)
 
 
@@ -85,7 +90,7 @@ def run_slot(
 ) -> Outcome | None:
     """Train the run of a claimed slot to its end; None if interrupted."""
     run = _opened(study, claim, data, place)
-    reporter = _Reporter(run, claim, _references(study, claim.slot), limits.trial_seconds)
+    reporter = _Reporter(run, claim, _references(study, claim.slot), place, limits)
     with _locked(run, interrupted) as mine:
         if not mine:
             return None
@@ -102,10 +107,12 @@ def run_slot(
         except (Pruned, TimeUp) as stopped:
             run.set_status("interrupted", str(stopped))
             reporter.report()
+            reporter.keep_last()
             if isinstance(stopped, Pruned):
                 return _outcome(run, data, "pruned", str(stopped))
             return _outcome(run, data, "done", str(stopped), limits.trial_seconds)
-    reporter.report()
+        reporter.report()
+        reporter.keep_last()
     if trained.status == "interrupted":
         return None
     return _outcome(run, data, trained.status, trained.reason)
@@ -114,6 +121,7 @@ def run_slot(
 def _opened(study: Study, claim: Claim, data: Dataset, place: Place) -> Run:
     """The run of a claimed slot, new or as others left it."""
     config, path = study.definition.config_of(claim.slot), run_path(place.folder, claim.slot)
+    _fetch_newer(claim.slot, place, claim)
     if not (path / "config.json").exists():
         with suppress(NameTaken):  # by a worker that was considered dead, but still works on the slot
             Run.create(path, config, data.record, place.environment)
@@ -125,14 +133,45 @@ def _opened(study: Study, claim: Claim, data: Dataset, place: Place) -> Run:
     return run
 
 
+def _fetch_newer(slot: int, place: Place, claim: Claim | None = None) -> None:
+    """Fetch what other machines trained of a slot, unless more of it is here or it was trained where bytes differ."""
+    packed = None if place.artifacts is None else place.artifacts.fetch(slot)
+    path = run_path(place.folder, slot)
+    if packed is None or (
+        (path / "config.json").exists() and newest_checkpoint_number(path / "checkpoints") >= packed.step
+    ):
+        return
+    differences, _ = environment_changes(packed.environment, place.environment)
+    if claim is not None and differences:
+        _say_that_it_starts_anew(claim, differences)
+        return
+    with _locked(Run.open(path)) if (path / "config.json").exists() else nullcontext():
+        unpack(packed, path)
+
+
+def _forget_losers(study: Study, slot: int, place: Place) -> None:
+    """Of finished slots, only what is kept of the best one so far is needed: to score it."""
+    if place.artifacts is None or study.definition.tested == "every":
+        return
+    slots = study.slots()
+    best = winner_of(slots)
+    others = winner_of([other for other in slots if other.number != slot])
+    for loser in {slot, *([others.number] if others else [])} - {best.number if best else None}:
+        place.artifacts.forget(loser)
+
+
 class _Reporter(Listener):
     """Reports every validation score to the study, and stops a slot that fell behind or reached its time limit."""
 
-    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]], trial_seconds: float | None):
+    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]], place: Place, limits: Limits):
         self.run = run
         self.claim = claim
         self.references = references
-        self.trial_seconds = trial_seconds
+        self.trial_seconds = limits.trial_seconds
+        self.artifacts = place.artifacts
+        self.keep_seconds = limits.checkpoint_seconds
+        self.kept = newest_checkpoint_number(run.path / "checkpoints")
+        self.kept_at = time.monotonic()
 
     def report(self) -> None:
         """Report the epochs not yet reported, which may be many after the worker was killed."""
@@ -150,9 +189,35 @@ class _Reporter(Listener):
         if seconds_trained(self.run, "processor_seconds") >= self.trial_seconds:
             raise TimeUp(f"stopped after epoch {len(metrics)}, because a trial may take {self.trial_seconds:g} seconds")
 
+    def on_block(self, progress, info, count: int, total: int) -> None:
+        self.keep_if_due()
+
     def on_epoch(self, record: dict, seconds: float) -> None:
         self.report()
         self.judge()
+        self.keep_if_due()
+
+    def keep_if_due(self) -> None:
+        """Keep the newest checkpoint for other machines, as often as checkpoints are written at least."""
+        if self.artifacts is not None and time.monotonic() - self.kept_at > self.keep_seconds:
+            self.keep()
+
+    def keep_last(self) -> None:
+        """Keep the run as it ended, so that it can be scored or continued anywhere."""
+        self.kept = -1
+        self.keep()
+
+    def keep(self) -> None:
+        """Keep the newest checkpoint for other machines if it is new; without the place it is kept, it is skipped."""
+        self.kept_at = time.monotonic()
+        newest = newest_checkpoint_number(self.run.path / "checkpoints")
+        if self.artifacts is None or newest == self.kept:
+            return
+        try:
+            self.artifacts.save(self.claim.slot, self.run)
+            self.kept = newest
+        except (OSError, SQLAlchemyError, InputError) as error:
+            warnings.warn(NotKept(f"slot {self.claim.slot} is not kept for other machines: {error}"), stacklevel=2)
 
 
 def _references(study: Study, slot: int) -> list[dict[int, float]]:
@@ -166,8 +231,12 @@ def _start_anew_elsewhere(run: Run, claim: Claim, place: Place) -> None:
     differences, _ = environment_changes(run.environment(), place.environment)
     if differences:
         run.start_anew(place.environment)
-        claim.note("started_anew", "; ".join(differences))
-        warnings.warn(EnvironmentChanged(f"slot {claim.slot} starts anew: {'; '.join(differences)}"), stacklevel=2)
+        _say_that_it_starts_anew(claim, differences)
+
+
+def _say_that_it_starts_anew(claim: Claim, differences: list[str]) -> None:
+    claim.note("started_anew", "; ".join(differences))
+    warnings.warn(EnvironmentChanged(f"slot {claim.slot} starts anew: {'; '.join(differences)}"), stacklevel=2)
 
 
 @contextmanager
@@ -255,6 +324,8 @@ def _result(study: Study, slots: list[Slot], data, place: Place) -> StudyResult 
         to_test = {slot.number for slot in slots if slot.status == "done"}
     tested = _known(study)
     for number in to_test - tested.keys():
+        if not (run_path(place.folder, number) / "model.safetensors").exists():
+            _fetch_newer(number, place)
         if not (run_path(place.folder, number) / "model.safetensors").exists():
             return None
         tested[number] = _test(Run.open(run_path(place.folder, number)), data)

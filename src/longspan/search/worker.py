@@ -20,8 +20,10 @@ import msgspec
 from longspan import data, runtime
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
+from longspan.registry import load_plugin, plugins_of_environment
 from longspan.runtime import check_checkpoint_seconds
 from longspan.search import machine, storage
+from longspan.search.artifacts import SlotArtifacts
 from longspan.search.storage import patiently
 from longspan.search.study import Study, open_study
 from longspan.training.runs import refuse_other_data
@@ -61,6 +63,8 @@ class Place:
 
     folder: Path
     environment: dict
+    artifacts: SlotArtifacts | None = None
+    """Where checkpoints are kept for other machines."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Job:
     """Folder for this machine's runs; by default studies/NAME."""
     data: str | None = None
     """Path of the data on this machine, if the path that the study names does not exist here."""
+    artifacts: str | None = None
+    """Where checkpoints are kept for other machines, a URL of fsspec; by default the storage if it is a server."""
     data_dir: Path | None = None
     cores: list[int] = field(default_factory=list)
     """The cores to run on; empty for any."""
@@ -110,8 +116,9 @@ def join(
     content = data.load(job.data or base.data, job.data_dir, span=base.span, progress=progress)
     refuse_other_data(content, study.definition.fingerprint, base.data)
     machine.pin_to(job.cores)
-    place = Place(job.folder or Path("studies") / study.definition.name, runtime.prepare(base.threads))
+    folder, environment = job.folder or Path("studies") / study.definition.name, runtime.prepare(base.threads)
     with storage.explain_outage(study.url), machine.present() as name:
+        place = Place(folder, environment, patiently(lambda: study.artifacts(job.artifacts), unless=interrupted))
         on_start(study, name, place.folder)
         return study, work(study, content, place, worker=name, interrupted=interrupted, limits=job.limits)
 
@@ -147,6 +154,8 @@ def main() -> int:
     # Unbuffered: a thread waiting in a buffered reader would hold its lock while the interpreter exits.
     lifeline = io.FileIO(0, closefd=False)
     job = Job.from_line(lifeline.readline())
+    for plugin in plugins_of_environment():
+        load_plugin(plugin)
     released = threading.Event()
 
     def wait_for_release() -> None:

@@ -1,0 +1,190 @@
+"""Checkpoints of slots, kept where workers on other machines find them: in the study's server, or at a URL of fsspec.
+
+A slot that moves to a machine without its folder continues from here. What is kept is the run folder packed into one
+object, with the checksums it has on disk, so it is verified like any other run folder; names in it are checked before
+they become paths. The place follows Optuna's protocol of an artifact store, and is named by the user of a worker, never
+by the storage, whose owner could otherwise choose where a worker writes.
+"""
+
+import hashlib
+import io
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from longspan.errors import InputError
+from longspan.files import folder_written_whole, read_limited, temporary_name, write_atomic
+from longspan.limits import ARTIFACT_BYTES
+from longspan.search import storage
+from longspan.training.runs import Run
+from longspan.training.seals import CHECKED, GROWING, WHOLE, newest_checkpoint_number
+from longspan.training.seals import FILE as CHECKSUMS
+
+FORMAT = 1
+PACKED = (*WHOLE, *GROWING, CHECKSUMS, "README.md")
+_OF_A_CHECKPOINT = re.compile(
+    rf"checkpoints/\d{{9}}/({'|'.join(re.escape(name) for name in (*CHECKED, 'manifest.json'))})"
+)
+
+
+class ArtifactStore(Protocol):
+    """Objects by name: the protocol of Optuna's artifact stores, any of which would serve."""
+
+    def open_reader(self, artifact_id: str) -> BinaryIO: ...
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None: ...
+
+    def remove(self, artifact_id: str) -> None: ...
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A run folder with its newest checkpoint."""
+
+    step: int
+    """Number of that checkpoint."""
+    environment: dict
+    files: dict[str, bytes]
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class SlotArtifacts:
+    """The packed run folders of a study's slots."""
+
+    store: ArtifactStore
+    study: str
+
+    def save(self, slot: int, run: Run) -> None:
+        """Keep a run folder as it is now; the run must be locked."""
+        content = pack(run)
+        digest = hashlib.sha256(content).digest()
+        self.store.write(self._name(slot), io.BytesIO(digest + content))
+
+    def fetch(self, slot: int) -> Packed | None:
+        """What was kept of a slot; None if nothing, or nothing usable, was."""
+        from optuna.artifacts.exceptions import ArtifactNotFound
+
+        try:
+            with self.store.open_reader(self._name(slot)) as reader:
+                found = reader.read(ARTIFACT_BYTES + 1)
+        except (ArtifactNotFound, FileNotFoundError):
+            return None
+        if len(found) > ARTIFACT_BYTES or hashlib.sha256(found[32:]).digest() != found[:32]:
+            return None
+        try:
+            packed = msgspec.msgpack.decode(found[32:], type=Packed)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        known = all(name in PACKED or _OF_A_CHECKPOINT.fullmatch(name) for name in packed.files)
+        return packed if known and packed.format == FORMAT else None
+
+    def forget(self, slot: int) -> None:
+        """Remove what was kept of a slot."""
+        from optuna.artifacts.exceptions import ArtifactNotFound
+
+        with suppress(ArtifactNotFound, FileNotFoundError):
+            self.store.remove(self._name(slot))
+
+    def _name(self, slot: int) -> str:
+        return f"{self.study}-slot-{slot:04d}"
+
+
+def pack(run: Run) -> bytes:
+    """The files of a run folder and of its newest checkpoint."""
+    step = newest_checkpoint_number(run.path / "checkpoints")
+    names = [*PACKED, *(f"checkpoints/{step:09d}/{name}" for name in (*CHECKED, "manifest.json"))]
+    files = {name: read_limited(run.path / name, ARTIFACT_BYTES) for name in names if (run.path / name).exists()}
+    content = msgspec.msgpack.encode(Packed(step, run.environment(), files))
+    if len(content) > ARTIFACT_BYTES - 32:
+        raise InputError(
+            f"{run.path} takes {len(content)} bytes, more than the {ARTIFACT_BYTES} that are kept for others"
+        )
+    return content
+
+
+def unpack(packed: Packed, path: Path) -> None:
+    """Write a packed run folder to a path, in place of what is there; its files are verified when they are read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with folder_written_whole(path) as folder:
+        (folder / "checkpoints").mkdir()
+        for name, content in packed.files.items():
+            write_atomic(folder / name, content)
+        if path.exists():
+            old = temporary_name(path)
+            path.rename(old)
+            shutil.rmtree(old)
+
+
+def open_artifacts(url: str | None, storage_url: str, study: str, rdb_storage: Any) -> SlotArtifacts | None:
+    """The place at a URL; without one the storage if it is a server, and none for a file, which is on this machine."""
+    if url is not None:
+        return SlotArtifacts(_FolderOfAnySystem(url), study)
+    if storage_url.startswith(storage.SQLITE):
+        return None
+    with storage.claim_lock(storage_url, "tables"):  # otherwise two processes might create it at once
+        return SlotArtifacts(_Table(rdb_storage.engine), study)
+
+
+class _Table:
+    """Artifacts in a table of the study's database."""
+
+    def __init__(self, engine: Any):
+        from sqlalchemy import Column, LargeBinary, MetaData, Table, Text
+
+        self.engine = engine
+        columns = Column("id", Text, primary_key=True), Column("content", LargeBinary, nullable=False)
+        self.table = Table("longspan_artifacts", MetaData(), *columns)
+        self.table.create(engine, checkfirst=True)
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        from optuna.artifacts.exceptions import ArtifactNotFound
+
+        with self.engine.connect() as connection:
+            query = self.table.select().where(self.table.c.id == artifact_id)
+            row = connection.execute(query).first()
+        if row is None:
+            raise ArtifactNotFound(artifact_id)
+        return io.BytesIO(row.content)
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        from sqlalchemy.dialects.postgresql import insert
+
+        row = insert(self.table).values(id=artifact_id, content=content_body.read())
+        with self.engine.begin() as connection:
+            connection.execute(row.on_conflict_do_update(index_elements=["id"], set_={"content": row.excluded.content}))
+
+    def remove(self, artifact_id: str) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(self.table.delete().where(self.table.c.id == artifact_id))
+
+
+class _FolderOfAnySystem:
+    """Artifacts in a folder of any file system or object store that fsspec knows."""
+
+    def __init__(self, url: str):
+        try:
+            import fsspec
+        except ImportError as error:
+            raise InputError("keeping artifacts at a URL needs fsspec: pip install 'longspan[search]'") from error
+        try:
+            self.system, self.folder = fsspec.core.url_to_fs(url)
+            self.system.makedirs(self.folder, exist_ok=True)
+        except (ImportError, ValueError, OSError) as error:
+            raise InputError(f"cannot keep artifacts at {storage.hide_password(url)}: {error}") from error
+
+    def open_reader(self, artifact_id: str) -> BinaryIO:
+        return self.system.open(f"{self.folder}/{artifact_id}", "rb")
+
+    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+        part = f"{self.folder}/{temporary_name(Path(artifact_id))}"
+        with self.system.open(part, "wb") as file:
+            shutil.copyfileobj(content_body, file)
+        self.system.mv(part, f"{self.folder}/{artifact_id}")
+
+    def remove(self, artifact_id: str) -> None:
+        self.system.rm_file(f"{self.folder}/{artifact_id}")

@@ -1,0 +1,148 @@
+"""The fault suite: `python -m tests.faults.suite` tries everything as often as it should be, in portions.
+
+Every portion draws other faults than the ones before it and is added to `results/reliability.json`, so the suite can be
+stopped and continued at any time. With `--anew` the counts begin again. The table of `docs/reliability.md` is written
+from that file, again with `--render`.
+"""
+
+import argparse
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from longspan.files import write_atomic
+from tests.faults.experiments import EXPERIMENTS, Bench
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- written by python -m tests.faults.suite -->\n", "<!-- end -->\n"
+
+
+class Count(msgspec.Struct):
+    """What was tried so far of one experiment."""
+
+    goal: int
+    tried: int = 0
+    portions: int = 0
+    wrong: list[str] = []
+    control_tried: int = 0
+    control_wrong: int = 0
+    commits: list[str] = []
+    """The commits that the portions were tried on, in order."""
+
+    @property
+    def left(self) -> bool:
+        return self.tried < self.goal
+
+    @property
+    def held(self) -> bool:
+        return not self.wrong and self.control_wrong > 0
+
+
+class Counts(msgspec.Struct):
+    """The content of results/reliability.json."""
+
+    experiments: dict[str, Count]
+    machine: str = ""
+
+    @staticmethod
+    def read(file: Path = RESULTS) -> "Counts":
+        known = msgspec.json.decode(file.read_bytes(), type=Counts) if file.exists() else Counts({})
+        for name, experiment in EXPERIMENTS.items():
+            known.experiments.setdefault(name, Count(experiment.goal)).goal = experiment.goal
+        known.experiments = {name: known.experiments[name] for name in EXPERIMENTS}
+        return known
+
+    def write(self, file: Path = RESULTS) -> None:
+        self.machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+        write_atomic(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+
+
+def try_portion(name: str, count: Count, bench: Bench) -> None:
+    """Try one portion of an experiment, and before the first one its control."""
+    experiment = EXPERIMENTS[name]
+    if count.control_tried == 0:
+        control = experiment.control(bench, 0)
+        count.control_tried, count.control_wrong = control.tried, len(control.wrong)
+    tally = experiment.portion(bench, count.portions)
+    count.tried += tally.tried
+    count.portions += 1
+    count.wrong += tally.wrong
+    if (commit := current_commit()) not in count.commits:
+        count.commits.append(commit)
+
+
+def current_commit() -> str:
+    told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return told.stdout.strip() or "unknown"
+
+
+def table(counts: Counts) -> str:
+    """The counts as a table in Markdown."""
+    lines = [
+        "| promise | tried | of | went wrong | control: without, went wrong | others |",
+        "| --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    for name, count in counts.experiments.items():
+        experiment = EXPERIMENTS[name]
+        control = f"{experiment.without}: {count.control_wrong} of {count.control_tried}"
+        wrong = len(count.wrong) if count.tried else "-"
+        lines.append(
+            f"| {experiment.promise} | {count.tried:,} | {count.goal:,} | {wrong} | "
+            f"{control if count.control_tried else '-'} | {experiment.others or '-'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def page_with(page: str, written: str) -> str:
+    """The page with its table replaced."""
+    before, _, rest = page.partition(BEGIN)
+    return before + BEGIN + "\n" + written + "\n" + END + rest.partition(END)[2]
+
+
+def render() -> None:
+    write_atomic(PAGE, page_with(PAGE.read_text(), table(Counts.read())))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.suite", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"some of: {', '.join(EXPERIMENTS)}; all by default")
+    parser.add_argument("--portions", type=int, help="try at most this many portions of each")
+    parser.add_argument("--anew", action="store_true", help="begin to count again")
+    parser.add_argument("--render", action="store_true", help="only write the table of docs/reliability.md")
+    parser.add_argument("--work", type=Path, help="folder for undisturbed runs, kept from one call to the next")
+    options = parser.parse_args()
+    counts = Counts.read()
+    chosen = options.names or list(EXPERIMENTS)
+    if unknown := set(chosen) - set(EXPERIMENTS):
+        parser.error(f"no experiment {', '.join(unknown)}: expected some of {', '.join(EXPERIMENTS)}")
+    if options.anew:
+        counts.experiments |= {name: Count(EXPERIMENTS[name].goal) for name in chosen}
+    if not options.render:
+        work = options.work or Path(tempfile.mkdtemp(prefix="longspan-faults-"))
+        work.mkdir(parents=True, exist_ok=True)
+        for name in chosen:
+            try_often(name, counts, Bench(work), options.portions)
+    render()
+    return 0 if all(counts.experiments[name].held for name in chosen) else 1
+
+
+def try_often(name: str, counts: Counts, bench: Bench, portions: int | None) -> None:
+    count, done = counts.experiments[name], 0
+    while count.left and done != portions:
+        began, done = time.monotonic(), done + 1
+        try_portion(name, count, bench)
+        counts.write()
+        seconds = time.monotonic() - began
+        sys.stdout.write(f"{name}: {count.tried} of {count.goal}, {len(count.wrong)} wrong, {seconds:.0f} s\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""What is kept of a slot for other machines: whole, verified, and unable to write anywhere but into its folder."""
+
+import hashlib
+import io
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from longspan.errors import InputError
+from longspan.search import artifacts
+from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
+from longspan.training.runs import Run
+from longspan.training.seals import newest_checkpoint
+from longspan.training.state import Progress
+
+FOLDER = Path(__file__).parents[1] / "training" / "folders" / "format-2"
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return Run.open(Path(shutil.copytree(FOLDER, tmp_path / "here")))
+
+
+@pytest.fixture(params=["file", "memory"])
+def kept(request, tmp_path) -> SlotArtifacts:
+    pytest.importorskip("fsspec")
+    url = {"file": f"file://{tmp_path}/kept", "memory": f"memory://{tmp_path.name}"}[request.param]
+    found = open_artifacts(url, "sqlite:///x.db", "study", None)
+    assert found is not None
+    return found
+
+
+def test_a_run_that_is_kept_is_the_same_elsewhere(run, kept, tmp_path):
+    assert kept.fetch(3) is None
+    kept.save(3, run)
+    kept.save(3, run)
+    packed = kept.fetch(3)
+    assert packed is not None
+    unpack(packed, tmp_path / "there")
+    there = Run.open(tmp_path / "there")
+    assert {name: array.tobytes() for name, array in there.read_model().items()} == {
+        name: array.tobytes() for name, array in run.read_model().items()
+    }
+    assert (there.metrics(), there.status, there.environment()) == (run.metrics(), run.status, run.environment())
+    newest = newest_checkpoint(there.path / "checkpoints", Progress)
+    assert newest is not None
+    assert newest.progress.step == packed.step
+    kept.forget(3)
+    kept.forget(3)
+    assert kept.fetch(3) is None
+
+
+def test_a_newer_folder_replaces_an_older_one(run, kept, tmp_path):
+    kept.save(0, run)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "old").touch()
+    packed = kept.fetch(0)
+    assert packed is not None
+    unpack(packed, tmp_path / "there")
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == sorted(
+        path.name for path in run.path.iterdir() if path.name != ".lock"
+    )
+
+
+def stored(kept: SlotArtifacts, content: bytes) -> Packed | None:
+    kept.store.write("study-slot-0000", io.BytesIO(hashlib.sha256(content).digest() + content))
+    return kept.fetch(0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "/tmp/evil", "checkpoints/../../evil", "checkpoints/000000001/../../evil", "evil", "config.json/x", ""],
+)
+def test_no_name_in_what_others_kept_becomes_a_path(run, kept, name):
+    packed = msgspec.msgpack.decode(pack(run), type=Packed)
+    assert stored(kept, msgspec.msgpack.encode(packed)) is not None
+    hostile = msgspec.structs.replace(packed, files={**packed.files, name: b"evil"})
+    assert stored(kept, msgspec.msgpack.encode(hostile)) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode({"step": "x"})])
+def test_what_is_no_packed_folder_counts_as_nothing(kept, content):
+    assert stored(kept, content) is None
+
+
+def test_a_flipped_bit_counts_as_nothing(run, kept):
+    kept.save(0, run)
+    content = bytearray(kept.store.open_reader("study-slot-0000").read())
+    content[len(content) // 2] ^= 1
+    kept.store.write("study-slot-0000", io.BytesIO(bytes(content)))
+    assert kept.fetch(0) is None
+
+
+def test_a_folder_too_large_to_keep_is_refused(run, monkeypatch):
+    monkeypatch.setattr(artifacts, "ARTIFACT_BYTES", 2_000)
+    with pytest.raises(InputError, match="more than the 2000"):
+        pack(run)
+
+
+def test_a_file_storage_keeps_nothing_elsewhere_and_a_bad_url_is_one_line():
+    assert open_artifacts(None, "sqlite:////x.db", "study", None) is None
+    with pytest.raises(InputError, match="cannot keep artifacts"):
+        open_artifacts("nonsense://x", "sqlite:////x.db", "study", None)
+
+
+def test_the_server_keeps_them_by_default(run, server):
+    from longspan.search import storage
+
+    url = storage.normalized(server)
+    rdb = storage.open_storage(url, 30, 120)
+    for _ in range(2):
+        kept = open_artifacts(None, url, "study", rdb)
+        assert kept is not None
+        kept.save(1, run)
+    packed = kept.fetch(1)
+    assert packed is not None
+    assert packed.files["metrics.jsonl"] == (run.path / "metrics.jsonl").read_bytes()
+    kept.forget(1)
+    assert kept.fetch(1) is None
