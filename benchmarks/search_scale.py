@@ -1,0 +1,183 @@
+"""What a slot costs beside its training: many slots over many workers, with a stub in place of training.
+
+    python -m benchmarks.search_scale --slots 100 1000 10000 --workers 64 --killed 0.2
+
+Everything but training is real: the storage on a PostgreSQL server of its own, claims, heartbeats, run folders with
+their checksums, outcomes. The stub computes a score from the settings of a slot and imports no JAX. Workers are forked
+from one process that has everything imported; a share of them is killed at random and started again. Processor time is
+that of all workers and of all processes of the server, divided by the slots. Afterwards every slot must have the
+outcome that its settings give, whatever was killed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import types
+from pathlib import Path
+
+from longspan.config import TrainConfig
+from longspan.data.dataset import DataRecord
+from longspan.search import machine
+from longspan.search.result import run_path
+from longspan.search.space import define
+from longspan.search.storage import normalized, patiently
+from longspan.search.study import ClaimLost, Outcome, Study, create_or_continue, open_study
+from longspan.search.worker import Place, work
+from longspan.training.runs import Run
+from tests.support import postgresql
+
+BASE = TrainConfig(recipe="sgd+c", data="stub", learning_rate=0.5)
+SPACE = {
+    "learning_rate": {"low": 1e-3, "high": 10.0, "log": True},
+    "hidden_size": {"low": 100, "high": 400},
+    "activation": ["tanh", "sigmoid"],
+    "l1": {"low": 1e-6, "high": 1e-3, "log": True},
+    "recurrent_scale": {"low": 0.2, "high": 1.0},
+}
+EPOCHS = 3
+
+
+def score(config: TrainConfig, epoch: int) -> float:
+    """What the stub learns: a number that follows from the settings alone."""
+    digest = hashlib.sha256(f"{config} {epoch}".encode()).digest()
+    return -1.0 - int.from_bytes(digest[:4], "big") / 2**32
+
+
+def outcome_of(config: TrainConfig) -> Outcome:
+    scores = [score(config, epoch) for epoch in range(1, EPOCHS + 1)]
+    best = scores.index(max(scores))
+    return Outcome("done", "reached its end", scores[best], scores[best], best + 1, EPOCHS)
+
+
+def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> None:
+    """The stub of `longspan.search.trial.attempt`: a run folder and its reports without training."""
+    config, path = study.definition.config_of(claim.slot), run_path(place.folder, claim.slot)
+    try:
+        with claim.kept_alive(study.definition.heartbeat_seconds):
+            if not (path / "config.json").exists():
+                Run.create(path, config, data, place.environment)
+            run = Run.open(path)
+            with run.locked():
+                run.set_status("running")
+                run.truncate_metrics(0)
+                for epoch in range(1, EPOCHS + 1):
+                    run.append_metrics({"epoch": epoch, "valid_log_likelihood": score(config, epoch)})
+                    patiently(lambda: claim.report(run.metrics()))
+                run.set_status("done")
+        patiently(lambda: study.record(claim, outcome_of(config)))
+    except ClaimLost:
+        pass
+    shutil.rmtree(path, ignore_errors=True)  # ten thousand folders are nothing to leave behind
+
+
+def be_a_worker(url: str, folder: Path, number: int) -> None:
+    """The life of a forked worker."""
+    stub = types.ModuleType("longspan.search.trial")
+    stub.attempt, stub.conclude = attempt, lambda *_: None
+    sys.modules[stub.__name__] = stub
+    sys.modules["longspan.search"].trial = stub
+    data = DataRecord("music", "stub", 88, frames_per_beat=2)
+    with machine.present() as name:
+        work(open_study(url, "scale"), data, Place(folder, {}), worker=name, interrupted=lambda: False)
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    (folder / f"spent-{number}").write_text(str(spent.ru_utime + spent.ru_stime))
+    assert "jax" not in sys.modules
+
+
+def fork_worker(url: str, folder: Path, number: int) -> int:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            be_a_worker(url, folder, number)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+def server_seconds(folder: Path) -> float:
+    """Processor time of a server and of all it has started, also of those that have ended."""
+    main = int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat.parent.name) == main:
+            total += sum(map(int, fields[11:15]))  # its own, and that of the children it has waited for
+        elif int(fields[1]) == main:
+            total += sum(map(int, fields[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def simulate(slots: int, workers: int, killed: float) -> dict:
+    """Run a study of stubs; what it cost, and that it ended as it must."""
+    folder = Path(tempfile.mkdtemp(prefix="longspan-scale-"))
+    chance, kills = random.Random(slots), round(killed * workers)
+    try:
+        with postgresql.running_server() as server:
+            url = normalized(server.url)
+            study = create_or_continue(url, define("scale", BASE, SPACE, "stub"), slots)
+            before, began = server_seconds(server.folder), time.monotonic()
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent_before = usage.ru_utime + usage.ru_stime
+            running = {fork_worker(url, folder, number) for number in range(workers)}
+            number = workers
+            while running:
+                child, status = os.waitpid(-1, os.WNOHANG)
+                if child:
+                    running.discard(child)
+                    if os.WIFSIGNALED(status):
+                        running.add(fork_worker(url, folder, number))
+                        number += 1
+                elif kills and time.monotonic() - began > 1 and chance.random() < 0.3:
+                    os.kill(chance.choice(sorted(running)), signal.SIGKILL)
+                    kills -= 1
+                else:
+                    time.sleep(0.05)
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            client = usage.ru_utime + usage.ru_stime - spent_before
+            database = server_seconds(server.folder) - before
+            found = open_study(url, "scale").slots()
+            expected = [outcome_of(study.definition.config_of(slot)) for slot in range(slots)]
+            assert [slot.outcome for slot in found] == expected, "some slots did not end as they must"
+            return {
+                "slots": slots,
+                "workers": workers,
+                "killed": number - workers,
+                "client_ms": round(1000 * client / slots, 2),
+                "database_ms": round(1000 * database / slots, 2),
+                "slots_per_second": round(slots / (time.monotonic() - began), 1),
+            }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--slots", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--killed", type=float, default=0.0, help="share of the workers that is killed once")
+    options = parser.parse_args()
+    for slots in options.slots:
+        found = simulate(slots, options.workers, options.killed)
+        sys.stdout.write(json.dumps({**found, "processor": platform.processor() or platform.machine()}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
