@@ -82,8 +82,9 @@ def _raise_interrupt() -> None:
 def first_interrupt(second: Callable[[], None] = _raise_interrupt) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C or a termination signal has arrived.
 
-    `second` is called when another one arrives. Where JAX computes it should end the process: an exception might be
-    raised in a callback of a compiled program, where nothing can catch it.
+    `second` is called when another one arrives, also after the block. Where JAX was used it should end the process: an
+    exception might be raised in a callback of a compiled program or while the interpreter exits, where nothing can
+    catch it.
     """
     seen = []
 
@@ -96,8 +97,9 @@ def first_interrupt(second: Callable[[], None] = _raise_interrupt) -> Iterator[C
     try:
         yield lambda: bool(seen)
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        if not seen:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
 
 def _instruction_set() -> str | None:

@@ -20,6 +20,7 @@ from longspan.files import explain_disk_errors, file_lock
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+    from sqlalchemy import Engine
 
 SQLITE = "sqlite:///"
 URL_VARIABLE = "LONGSPAN_STORAGE"
@@ -81,8 +82,9 @@ def _parsed(url: str):
         return None
 
 
-def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBStorage":
-    """Open a storage, creating its tables if they do not exist."""
+def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int, deadline: float | None = None) -> "RDBStorage":
+    """Open a storage, creating its tables if they do not exist; a server with too many clients is tried again."""
+    deadline = time.monotonic() + OUTAGE_SECONDS if deadline is None else deadline
     import_optuna()
     from optuna.exceptions import ExperimentalWarning, StorageInternalError
     from optuna.storages import RDBStorage
@@ -92,21 +94,32 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int) -> "RDBSt
         folder = Path(url.removeprefix(SQLITE)).parent
         with explain_disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+    # Between two queries a worker keeps one connection, of which a server has not many.
+    pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
     try:
         # Without the lock, two processes that find no tables would both create them.
         with warnings.catch_warnings(), claim_lock(url, "tables"):
             warnings.simplefilter("ignore", ExperimentalWarning)
             return RDBStorage(
                 url,
-                engine_kwargs={"connect_args": _connection(url), "pool_pre_ping": True},
+                engine_kwargs={"connect_args": _connection(url), "pool_pre_ping": True, **pool},
                 heartbeat_interval=heartbeat_seconds,
                 grace_period=grace_seconds,
             )
     except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
+        if _is_full(error) and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS)
+            return open_storage(url, heartbeat_seconds, grace_seconds, deadline)
         hint = (
             "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
         )
         raise InputError(f"cannot open storage {hide_password(url)}: {_reason(error, url)}; {hint}") from error
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether a server refused a connection because it has too many."""
+    told = f"{error} {error.__cause__ if error else ''}"
+    return "too many clients" in told or "remaining connection slots" in told
 
 
 def check_exists(url: str) -> None:
@@ -139,8 +152,11 @@ def import_optuna():
 
 
 @contextmanager
-def claim_lock(url: str, name: str) -> Iterator[None]:
-    """Lock the study `name` against claims of other processes; released if the holder is killed."""
+def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[None]:
+    """Lock the study `name` against claims of other processes; released if the holder is killed.
+
+    With the engine of an open storage no connection need be made.
+    """
     if url.startswith(SQLITE):
         with file_lock(Path(url.removeprefix(SQLITE) + ".lock")):
             yield
@@ -148,13 +164,10 @@ def claim_lock(url: str, name: str) -> Iterator[None]:
     from sqlalchemy import NullPool, create_engine, text
 
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-    engine = create_engine(url, poolclass=NullPool, connect_args=_connection(url))
-    with engine.connect() as connection:
-        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": key})
-        try:
-            yield
-        finally:
-            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+    engine = engine or create_engine(url, poolclass=NullPool, connect_args=_connection(url))
+    with engine.begin() as connection:  # the lock ends with the transaction, however that ends
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+        yield
 
 
 def _connection(url: str) -> dict:

@@ -6,6 +6,7 @@ numbers.
 """
 
 import contextlib
+import itertools
 import threading
 import warnings
 from collections.abc import Iterator
@@ -175,6 +176,13 @@ class Study:
         self.definition = definition
         self._study = optuna_study
         self._storage = rdb_storage
+        self._id = rdb_storage.get_study_id_from_name(definition.name)
+        self._ended: dict[int, list] = {}
+        """Attempts that have ended, by slot; they never change, so each is looked at once."""
+        self._known: set[int] = set()
+        """Their numbers."""
+        self._final: dict[int, Slot] = {}
+        """Slots with an outcome, which never change either."""
 
     @property
     def slot_count(self) -> int:
@@ -207,11 +215,28 @@ class Study:
 
     def slots(self) -> list[Slot]:
         """The current state of every slot."""
-        attempts: dict[int, list] = {number: [] for number in range(self.slot_count)}
+        running = self._sort_attempts()
+        slots = []
+        for number in range(self.slot_count):
+            slot = self._final.get(number)
+            if slot is None:
+                slot = slot_of(number, [*self._ended.get(number, []), *running.get(number, [])])
+                if slot.outcome is not None:
+                    self._final[number] = slot
+            slots.append(slot)
+        return slots
+
+    def _sort_attempts(self) -> dict[int, list]:
+        """Take note of attempts that have ended; return the others, by slot."""
+        running: dict[int, list] = {}
         for trial in self._study.get_trials(deepcopy=False):
-            if trial.user_attrs.get("slot") in attempts:
-                attempts[trial.user_attrs["slot"]].append(trial)
-        return [slot_of(number, trials) for number, trials in attempts.items()]
+            if trial.number in self._known:
+                continue
+            number = trial.user_attrs.get("slot")
+            if trial.state.is_finished():
+                self._known.add(trial.number)
+            (self._ended if trial.state.is_finished() else running).setdefault(number, []).append(trial)
+        return running
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the first free slot; None if there is none at present."""
@@ -268,7 +293,7 @@ class Study:
         return TrialState
 
     def _locked(self):
-        return storage.claim_lock(self.url, self.definition.name)
+        return storage.claim_lock(self.url, self.definition.name, self._storage.engine)
 
     def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> int:
         """Create an attempt at a slot; return its number in the storage."""
@@ -280,7 +305,7 @@ class Study:
             distributions=distributions,
             user_attrs={"slot": number, **attributes},
         )
-        return self._storage.create_new_trial(self._storage.get_study_id_from_name(self.definition.name), template)
+        return self._storage.create_new_trial(self._id, template)
 
     def _bury_dead(self) -> None:
         """Free the slots of dead workers: on this machine at once, elsewhere after the grace period."""
@@ -295,16 +320,12 @@ class Study:
                 machine.forget(worker or "")
 
     def _running(self) -> list:
-        return self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
+        unfinished = itertools.chain.from_iterable(self._sort_attempts().values())
+        return [trial for trial in unfinished if trial.state == self._states.RUNNING]
 
     def _tell(self, claim: Claim, state, value: float | None) -> None:
-        number = self._storage.get_trial(claim.attempt).number
-        try:
-            self._study.tell(number, value, state=state)
-        except ValueError as error:
-            if any(trial.number == number for trial in self._running()):
-                raise
-            raise ClaimLost from error  # its attempt was marked as failed because it had sent no heartbeat
+        with _lost_when_buried():
+            self._storage.set_trial_state_values(claim.attempt, state, None if value is None else [value])
 
 
 def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:
