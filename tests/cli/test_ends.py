@@ -47,5 +47,5 @@ def test_a_second_interrupt_ends_the_process_without_a_traceback(tmp_path, pause
     time.sleep(pause)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode in (130, -signal.SIGINT)  # the latter while the interpreter exits
     assert told in ("longspan: stopped\n", "")  # empty if it had saved, and said so, before the second one arrived

@@ -83,7 +83,7 @@ def run(arguments: list[str]) -> int:
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
-    pool = PoolOptions(folder, searching.workers, searching.data_dir, searching.artifacts, limits)
+    pool = PoolOptions(folder, searching.workers, searching.data_dir, limits, artifacts=searching.artifacts)
     if not searching.json:
         shown = storage.hide_password(url)
         sys.stdout.write(

@@ -32,10 +32,11 @@ class PoolOptions:
     folder: Path
     workers: int = 1
     data_dir: Path | None = None
-    artifacts: str | None = None
     limits: Limits = field(default_factory=Limits)
     tick_seconds: float = 1.0
     """Time between two checks of the workers."""
+    artifacts: str | None = None
+    """Where checkpoints are kept for other machines."""
 
 
 def run_pool(
