@@ -24,7 +24,9 @@ import time
 import traceback
 import types
 from pathlib import Path
+from typing import Any
 
+import longspan.search
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
 from longspan.search import machine
@@ -82,11 +84,11 @@ def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> Non
 
 def be_a_worker(url: str, folder: Path, number: int) -> None:
     """The life of a forked worker."""
-    stub = types.ModuleType("longspan.search.trial")
+    stub: Any = types.ModuleType("longspan.search.trial")
     stub.attempt, stub.conclude = attempt, lambda *_: None
     sys.modules[stub.__name__] = stub
-    sys.modules["longspan.search"].trial = stub
-    data = DataRecord("music", "stub", 88, frames_per_beat=2)
+    longspan.search.__dict__["trial"] = stub
+    data: Any = DataRecord("music", "stub", 88, frames_per_beat=2)
     with machine.present() as name:
         work(open_study(url, "scale"), data, Place(folder, {}), worker=name, interrupted=lambda: False)
     spent = resource.getrusage(resource.RUSAGE_SELF)
@@ -168,7 +170,7 @@ def simulate(slots: int, workers: int, killed: float) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--slots", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--killed", type=float, default=0.0, help="share of the workers that is killed once")

@@ -130,7 +130,7 @@ import json, sys
 import numpy as np
 from tests.ops import test_contracts as contracts
 from longspan.errors import InputError
-from longspan.ops.contracts import OPERATIONS
+from longspan.ops.backend import OPERATIONS
 seed, count, checked = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
 random = np.random.default_rng(seed)
 names = sorted(OPERATIONS)

@@ -111,7 +111,7 @@ def render() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.suite", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.suite", description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(EXPERIMENTS)}; all by default")
     parser.add_argument("--portions", type=int, help="try at most this many portions of each")
     parser.add_argument("--anew", action="store_true", help="begin to count again")
