@@ -3,14 +3,19 @@
 import hashlib
 import io
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 import pytest
+import sqlalchemy
 
+from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import artifacts
+from longspan.search import artifacts, storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
+from longspan.search.space import define
+from longspan.search.study import Outcome, create_or_continue, open_study
 from longspan.training.runs import Run
 from longspan.training.seals import newest_checkpoint
 from longspan.training.state import Progress
@@ -106,8 +111,6 @@ def test_a_file_storage_keeps_nothing_elsewhere_and_a_bad_url_is_one_line():
 
 
 def test_the_server_keeps_them_by_default(run, server):
-    from longspan.search import storage
-
     url = storage.normalized(server)
     rdb = storage.open_storage(url, 30, 120)
     assert open_artifacts(None, url, "study", rdb) is not None
@@ -120,3 +123,51 @@ def test_the_server_keeps_them_by_default(run, server):
     assert packed.files["metrics.jsonl"] == (run.path / "metrics.jsonl").read_bytes()
     kept.forget(1)
     assert kept.fetch(1) is None
+
+
+RIGHTS = """
+CREATE ROLE worker LOGIN;
+GRANT USAGE ON SCHEMA public TO worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO worker;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO worker;
+"""
+
+
+def test_a_worker_needs_no_more_rights_than_the_page_says(run, server):
+    """As the owner of the tables makes the study, and a role with few rights works on it."""
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    assert all(line in page for line in RIGHTS.splitlines()[2:])
+    url = storage.normalized(server)
+    study = create_or_continue(url, define("rights", TrainConfig(recipe="sgd+c", data="x"), {}, "x"), 1)
+    assert study.artifacts(None) is not None
+    with sqlalchemy.create_engine(url).begin() as connection:
+        for statement in RIGHTS.split(";")[:-1]:
+            connection.execute(sqlalchemy.text(statement))
+    joined = open_study(url.replace("longspan@", "worker@"), "rights")
+    kept, claim = joined.artifacts(None), joined.claim("me")
+    assert kept is not None
+    assert claim is not None
+    kept.save(claim.slot, run)
+    joined.record(claim, Outcome("done", "", -1.0))
+    kept.forget(claim.slot)
+    assert [slot.status for slot in study.slots()] == ["done"]
+    with pytest.raises(sqlalchemy.exc.DBAPIError), joined._storage.engine.begin() as connection:
+        connection.execute(sqlalchemy.text("DROP TABLE trials"))  # the control: it does have few
+
+
+def test_a_server_with_too_many_clients_is_tried_again(monkeypatch):
+    import optuna
+
+    calls = []
+
+    def full(*_, **__):
+        calls.append(1)
+        cause = ValueError("too many clients" if len(calls) < 3 else "no such host")
+        raise optuna.exceptions.StorageInternalError("cannot") from cause
+
+    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(storage, "claim_lock", lambda *_: nullcontext())
+    monkeypatch.setattr(optuna.storages, "RDBStorage", full)
+    with pytest.raises(InputError, match="no such host"):
+        storage.open_storage("postgresql+psycopg://h/x", 30, 120)
+    assert len(calls) == 3
