@@ -1,6 +1,6 @@
 """Draws docs/gradient-by-lag.svg: how long the gradient of a step's loss still is, lag by lag, in trained models.
 
-    longspan inspect RUN --json > one.json
+    longspan diagnose RUN --json > one.json
     python -m benchmarks.gradient_picture "chorales=one.json" "temporal order=two.json"
 
 Plain SVG whose colors follow the reader's light or dark theme.
@@ -69,7 +69,14 @@ def _line(profile: list[float]) -> str:
 
 def main() -> None:
     files = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    TARGET.write_text(draw({label: json.loads(Path(file).read_text())["profile"] for label, file in files.items()}))
+    TARGET.write_text(
+        draw(
+            {
+                label: json.loads(Path(file).read_text())["measures"]["gradient"]["norms"]
+                for label, file in files.items()
+            }
+        )
+    )
     print(f"{TARGET} drawn from {', '.join(files.values())}")
 
 

@@ -23,9 +23,10 @@ LEVELS = [
     {"registry"},
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
-    {"training", "evaluation", "diagnostics", "sampling"},
+    {"training", "evaluation", "probes", "sampling"},
     {"progress", "memory"},
     {"search", "recipes"},
+    {"diagnostics"},
     {"library", "arms"},
     {"reporting"},
     {"reproduction"},
@@ -33,7 +34,7 @@ LEVELS = [
     {"cli"},
     {"__main__"},
 ]
-WITHIN_LEVEL = {("training", "evaluation"), ("search", "recipes")}
+WITHIN_LEVEL = {("training", "evaluation"), ("training", "probes"), ("search", "recipes")}
 SHOWS = {"cli", "progress"}
 """Rooms that may write to a terminal; `progress` does where it is asked to."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longspan.data import Dataset, load, register_dataset, summarize
     from longspan.errors import Diverged, InputError
     from longspan.evaluation import Scores
-    from longspan.library import Trained, open_run, resume, train
+    from longspan.library import Trained, diagnose, open_run, resume, train
 
 __all__ = [
     "Dataset",
@@ -31,6 +31,7 @@ __all__ = [
     "Trained",
     "__version__",
     "data",
+    "diagnose",
     "layers",
     "load",
     "models",
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "longspan.library": ("Trained", "open_run", "resume", "train"),
+    "longspan.library": ("Trained", "diagnose", "open_run", "resume", "train"),
     "longspan.data": ("Dataset", "load", "register_dataset", "summarize"),
     "longspan.config": ("TrainConfig",),
     "longspan.errors": ("Diverged", "InputError"),

@@ -172,6 +172,10 @@ class TrainConfig:
     """Chunks given to the optimizer at a time. sgd: larger is faster, smaller responds to Ctrl-C sooner; hf: the chunks
     that one update's gradient covers."""
 
+    # Observation
+    watch_lags: int = 0
+    """After every epoch, record the gradient by lag up to this lag and the share of dead units; 0: do not."""
+
     # Machine
     threads: int = 1
     """Number of compute threads, recorded because the last bits of a result depend on it."""
@@ -271,6 +275,7 @@ RULES = (
     Rule("max_updates", 0),
     Rule("patience", 1),
     Rule("block", 1, 65536),
+    Rule("watch_lags", 0, 100_000),
     Rule("threads", 1, 1024),
 )
 
@@ -365,4 +370,5 @@ class Settings(TypedDict, total=False):
     max_updates: int
     patience: int
     block: int
+    watch_lags: int
     threads: int

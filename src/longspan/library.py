@@ -20,7 +20,7 @@ from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset, usual_memory
-from longspan.diagnostics import GradientFlow, gradient_flow, longest_chunk
+from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
 from longspan.memory import Memory, Recollection, check_memory, memory_of, remember
@@ -65,10 +65,15 @@ class Trained:
         check_split(split)
         return memory_of(self.run).recollect(self.model, self._data(data), split)
 
-    def inspect(self, split: str = "valid", *, lags: int = 100, data: Dataset | None = None) -> GradientFlow:
-        """Measure how gradients travel back through time on a long sequence of a split."""
-        check_split(split)
-        return gradient_flow(self.model, longest_chunk(self._data(data), split, lags), lags)
+    def diagnose(self, split: str = "valid", *, lags: int = LAGS, data: Dataset | None = None) -> Diagnosis:
+        """Measure how far the model remembers and how it was trained, and name what is wrong with it.
+
+        The result is kept in the run folder, where `longspan report` finds it.
+        """
+        content = self._data(data)
+        diagnosis = diagnose_run(self.run, content, split=split, lags=lags, in_python=not _found_by_name(self.run))
+        diagnosis.keep(self.run)
+        return diagnosis
 
     def _data(self, given: Dataset | None) -> Dataset:
         return _data_of(self.run, self.data if given is None else given)
@@ -198,6 +203,20 @@ def open_run(path: Path | str, *, model: SequenceModel | None = None, data: Data
     return Trained(run, trained_model(run), data)
 
 
+def diagnose(
+    run: Trained | Path | str, split: str = "valid", *, lags: int = LAGS, data: Dataset | None = None
+) -> Diagnosis:
+    """Measure how far a model remembers and how it was trained, and name what is wrong: `longspan diagnose`.
+
+    Args:
+        run: a trained model, or the path of a run folder.
+        split: the split whose sequences the model is led along.
+        lags: how many steps back gradients are followed.
+        data: the data the run was trained on, if they cannot be loaded by name.
+    """
+    return (run if isinstance(run, Trained) else open_run(run)).diagnose(split, lags=lags, data=data)
+
+
 def _config(
     recipe: str | None, content: Dataset, config: TrainConfig | None, settings: dict, optimizer: str | None
 ) -> TrainConfig:
@@ -224,6 +243,13 @@ def _data_of(run: Run, given: Dataset | None) -> Dataset:
     content = data_room.load(run.config.data, span=run.config.span) if given is None else given
     run.check_data(content)
     return content
+
+
+def _found_by_name(run: Run) -> bool:
+    try:
+        return bool(data_room.library.target_kind(run.config.data))
+    except InputError:
+        return False
 
 
 def _to_end(

@@ -48,9 +48,9 @@ def test_a_run_of_named_parts_is_opened_again_by_its_folder_alone(tmp_path):
     trained = longspan.train(data="waves", config=config(), run_dir=tmp_path / "run")
     again = longspan.open_run(tmp_path / "run")
     assert again.evaluate("valid") == trained.evaluate("valid")
-    flow = again.inspect(lags=5)
-    assert len(flow.profile) == 6
-    assert np.isfinite(flow.profile).all()
+    norms = longspan.diagnose(again, lags=5).measures.gradient.norms
+    assert len(norms) == 6
+    assert np.isfinite(norms).all()
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "yogi", "hf"])
@@ -113,7 +113,7 @@ def test_a_killed_run_of_own_parts_resumes_to_the_same_bytes_from_the_shell(tmp_
     assert resumed.wait() == 0, resumed.stderr.read()
     for name in ("metrics.jsonl", "model.safetensors", "result.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    for arguments in (["evaluate", str(tmp_path / "killed")], ["inspect", str(tmp_path / "killed"), "--lags", "5"]):
+    for arguments in (["evaluate", str(tmp_path / "killed")], ["diagnose", str(tmp_path / "killed"), "--lags", "5"]):
         shown = command(*arguments)
         assert shown.wait() == 0, shown.stderr.read()
     stranger = subprocess.run(

@@ -26,7 +26,7 @@ COMMANDS = {
     "remember": "give a trained run a memory of the song or text: longspan remember RUN",
     "evaluate": "score a run on a split, as the paper does",
     "sample": "generate music or text from a run: longspan sample RUN -o out.mid",
-    "inspect": "show how gradients travel through time in a trained model",
+    "diagnose": "how far a model remembers, what is wrong with a run, and what to do about it",
     "search": "random search over a recipe's settings: longspan search sgd+c --data jsb --trials 20",
     "worker": "join a study from any machine that can reach its storage",
     "reproduce": "compute the paper's tables, cell by cell: longspan reproduce table1 --budget 2h",
@@ -41,6 +41,9 @@ COMMANDS = {
 
 HOMES = {"resume": "train", "remember": "train", "evaluate": "train", "seal": "train"}
 """Commands that are functions of another command's module; every other one is `run` of a module of its own."""
+
+FORMER = {"inspect": "diagnose"}
+"""Commands that have gone, and what took their place."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -79,6 +82,9 @@ def _dispatch(arguments: list[str]) -> int:
         sys.stdout.write(f"longspan {__version__}\n")
         return DONE
     name, *rest = arguments
+    if name in FORMER:
+        run = next((word for word in rest if not word.startswith("-")), "RUN")
+        raise InputError(f"{name} has become {FORMER[name]}, which measures more: longspan {FORMER[name]} {run}")
     if name not in COMMANDS:
         raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
     rest, plugins = split_plugins(rest)

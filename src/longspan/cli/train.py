@@ -295,7 +295,7 @@ SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--l
 def next_commands(run: Run, split: str) -> str:
     """Commands to try on a run whose scores were just shown, one per line."""
     commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
-    commands += [f"inspect {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+    commands += [f"diagnose {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
     return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 
 

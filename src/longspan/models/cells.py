@@ -109,6 +109,17 @@ class LeakyCell(DrivenCell):
     def output(self, state):
         return state
 
+    def slopes(self, state: Float[Array, " hidden"], inputs: Shaped[Array, "..."]) -> Float[Array, " hidden"]:
+        """How steep each unit is in this step, as a share of its steepest slope."""
+        function = ACTIVATIONS[self.activation]
+        pre_activation = state @ self.recurrent + self.drive(inputs)
+        return function.slope(pre_activation, function.value(pre_activation)) / function.steepest
+
+    @property
+    def flat_means(self) -> Literal["saturated", "off"]:
+        """What a flat slope says about a unit."""
+        return "off" if self.activation == "rectifier" else "saturated"
+
     def activate(self, pre_activation: Float[Array, "..."]) -> Float[Array, "..."]:
         """The nonlinearity."""
         return ACTIVATIONS[self.activation].value(pre_activation)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ from longspan.models.parts import split_constants
 from longspan.optim.blocks import BlockOptimizer, Info
 from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.transforms import running_mean
+from longspan.probes.units import Watch
 from longspan.training.listeners import Listener
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import Purpose, optimizer_of
@@ -62,6 +63,8 @@ class Judged(NamedTuple):
     score: float
     errors: dict[str, float]
     solved_below: dict[str, float]
+    watched: dict[str, Any]
+    """What the config asks to be watched."""
 
     @property
     def solved(self) -> str | None:
@@ -134,6 +137,7 @@ def _train(
     params, constants = split_constants(model)
     context = Context(constants, jax.random.key(config.seed))
     valid = SplitEvaluator(data, "valid")
+    watch = Watch(data, config.watch_lags) if config.watch_lags else None
     saver = _Saver(run, checkpoint_seconds)
     state, optimizer = _fresh_or_resumed(run, model, params, source, context, saver, interrupted)
 
@@ -154,7 +158,8 @@ def _train(
             _descend_epoch(state, optimizer, source, context, after_block)
             trained = eqx.combine(state.judged, constants)
             score, errors = valid.log_likelihood(trained), valid.errors(trained)
-            record = _finish_epoch(run, state, optimizer, Judged(score, errors, data.solved_below), constants)
+            judged = Judged(score, errors, data.solved_below, watch(trained) if watch else {})
+            record = _finish_epoch(run, state, optimizer, judged, constants)
             saver.save(state)
             seconds = time.monotonic() - began
             spent = {"seconds": seconds, "processor_seconds": time.process_time() - processor_began}
@@ -272,6 +277,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, jud
         "exact": exact,
         "best": decision.is_best,
         **progress.figures(),
+        **judged.watched,
     }
     _carry_out(decision, state, optimizer)
     if decision.is_best:

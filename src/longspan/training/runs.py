@@ -9,6 +9,7 @@ memory.json        the memory fitted to them, if the run has one
 checkpoints/       what resuming needs, each with a manifest of checksums
 status.json        running, interrupted, diverged or done
 result.json        scores of the best weights, once the run is done
+diagnosis.json     what `longspan diagnose` found last
 checksums.json     checksums of the above; damaged files are refused
 README.md          a short description for people
 """
@@ -296,6 +297,13 @@ class Run:
     def result(self) -> dict | None:
         return self._read_json("result.json")
 
+    def write_diagnosis(self, diagnosis: dict) -> None:
+        self.files.write("diagnosis.json", _pretty(diagnosis))
+
+    def diagnosis(self) -> dict | None:
+        """What `longspan diagnose` found last; None if it never was run."""
+        return self._read_json("diagnosis.json")
+
     def environment(self) -> dict:
         """Versions and machine of the last process that trained the run."""
         return self._read_json("environment.json") or {}
@@ -375,7 +383,7 @@ def _card(config: TrainConfig) -> str:
         "    longspan resume .       # continue exactly where it stopped\n"
         "    longspan evaluate .     # score the best weights\n"
         "    longspan sample .       # hear or read what it learned\n"
-        "    longspan inspect .      # how far gradients travel back through time\n\n"
+        "    longspan diagnose .     # how far it remembers, what is wrong and what to do\n\n"
         "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
         "with the best validation score, `result.json` their scores once the run is done.\n"
     )

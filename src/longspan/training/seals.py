@@ -38,7 +38,15 @@ FILE = "checksums.json"
 GROWING = ("metrics.jsonl", "timing.jsonl")
 READINGS = 1000
 """Attempts to read a file of a run that another process is training, each of which a write may have come between."""
-WHOLE = ("config.json", "environment.json", "status.json", "model.safetensors", "memory.json", "result.json")
+WHOLE = (
+    "config.json",
+    "environment.json",
+    "status.json",
+    "model.safetensors",
+    "memory.json",
+    "result.json",
+    "diagnosis.json",
+)
 
 
 class Content(msgspec.Struct, frozen=True):

@@ -1,0 +1,130 @@
+"""Conditions of the trained model: its units, its memory, and how it does on new data."""
+
+import statistics
+
+from longspan.diagnostics.case import Case, Finding, rounded
+from longspan.diagnostics.course import Course
+
+DEAD, FLAT = 0.5, 0.75
+VANISHED = 1e-4
+"""Gradient left at half of the past of a counted step, as a share of that at lag 0."""
+CONNECTED = 1e-6
+"""Gradient left after one step, below which a state does not depend on the one before it."""
+REPETITIVE = 0.05
+"""How much more often long matches must continue in the same way than short ones for memory to be worth something."""
+GAP, LOST, LEAST = 0.35, 0.1, 0.03
+"""Gap between training and validation, and loss of validation since the best epoch, as shares of the gain over the
+rates, of a model that is overfitted; one of them at least this share of what is at stake."""
+
+
+def dead_units(case: Case) -> Finding | None:
+    """Units that never move."""
+    dead = case.seen.units.dead
+    if dead < DEAD:
+        return None
+    changes = {"l1": 0.0} if case.config.l1 > 0 else {"learning_rate": rounded(case.config.learning_rate / 4)}
+    what = "drop the L1 penalty" if case.config.l1 > 0 else "lower the learning rate"
+    return Finding(
+        "dead units",
+        "Many units are dead: they cost time and say nothing.",
+        [
+            f"{dead:.0%} of {case.seen.units.count} units never move over {case.seen.steps:,} steps",
+            f"the states span {case.seen.units.effective_rank:.1f} directions",
+        ],
+        [case.prescribe.train(what, **changes)],
+    )
+
+
+def saturated(case: Case) -> Finding | None:
+    """Units at the flat ends of their nonlinearity."""
+    flat = case.seen.units.flat
+    if flat is None or case.seen.units.flat_means != "saturated" or flat < FLAT:
+        return None
+    smaller = {name: _shrunk(getattr(case.config, name)) for name in ("input_scale", "recurrent_scale")}
+    return Finding(
+        "saturated",
+        "The units are saturated: their slopes are flat, so that gradients hardly pass.",
+        [
+            f"in {flat:.0%} of units and steps the slope is below a tenth of its steepest",
+            f"one step back, {case.left(1):.1%} of the gradient is left",
+        ],
+        [case.prescribe.train("start with smaller weights", **smaller)],
+    )
+
+
+def _shrunk(scale: float | str) -> float:
+    return 1.0 if isinstance(scale, str) else rounded(min(1.0, scale) if scale > 1 else scale / 4)
+
+
+def vanishing(case: Case) -> Finding | None:
+    """Gradients that are gone before they reach what they are about."""
+    lag = len(case.seen.gradient.norms) // 2
+    if case.solved or lag < 2 or case.left(lag) > VANISHED or case.left(1) < CONNECTED:
+        return None
+    if not case.poor or case.uses_memory:
+        return None
+    return Finding(
+        "vanishing",
+        "Gradients vanish on their way back: the model cannot learn what lies far back.",
+        [
+            f"half of the gradient is gone after {case.seen.gradient.half_life} steps, {case.left(lag):.1e} of it is "
+            f"left after {lag}",
+            f"the model is {case.gain:.3g} nats better than the rates; {case.seen.standards.stake:.3g} are at stake",
+        ],
+        [
+            case.prescribe.train(
+                "start from an identity with rectifiers, clipped",
+                activation="rectifier",
+                recurrent_init="identity",
+                recurrent_scale=1.0,
+                clip=1.0,
+            )
+        ],
+    )
+
+
+def memory_unused(case: Case) -> Finding | None:
+    """A score that does not depend on the past, of data that do."""
+    history, hits = case.seen.history, case.seen.data_checks.hits
+    if not history.scores or case.gain <= 0 or case.solved or case.uses_memory:
+        return None
+    if hits is None or hits[1] - hits[0] < REPETITIVE:
+        return None
+    used = history.whole - history.scores[0]
+    evidence = [f"cutting off all but the last input costs {max(used, 0.0):.3g} nats of {case.gain:.3g} over the rates"]
+    evidence.append(
+        f"yet there is something to remember: matches of 4 or more steps continue as before in {hits[1]:.0%} of cases, "
+        f"of one step in {hits[0]:.0%}"
+    )
+    remedy = case.prescribe.train("let units keep their state", leaky_share=0.5, leak_low=0.5, leak_high=0.95)
+    return Finding("memory unused", "The model does not use its memory.", evidence, [remedy])
+
+
+def overfitting(case: Case) -> Finding | None:
+    """A model that knows its training data and little else."""
+    seen, course = case.seen, case.seen.course
+    if case.gain <= 0 or not course.valid:
+        return None
+    gap, lost = seen.standards.train - seen.standards.valid, _lost_while_training_gained(course)
+    if (gap < GAP * case.gain and lost < LOST * case.gain) or max(gap, lost) < LEAST * seen.standards.stake:
+        return None
+    evidence = [f"training {seen.standards.train:.3f}, validation {seen.standards.valid:.3f} nats per step"]
+    if lost > 0:
+        evidence.append(f"validation lost {lost:.3g} nats since epoch {course.best_epoch} of {len(course.valid)}")
+    stronger = {"dropout": 0.5 if case.config.dropout < 0.4 else 0.7}
+    return Finding(
+        "overfitting",
+        "The model overfits: it knows its training data much better than new data.",
+        evidence,
+        [case.prescribe.train("hide half of the units from the output", **stronger)],
+    )
+
+
+def _lost_while_training_gained(course: Course) -> float:
+    """How far the last epochs' validation is below the best, if there are some and the training score rose since."""
+    assert course.best_epoch is not None
+    then, now = course.train[course.best_epoch - 1], course.train[-1]
+    if then is not None and now is not None and now < then:
+        return 0.0
+    since = course.valid[course.best_epoch :]
+    return max(course.valid) - statistics.median(since[-max(3, len(since) // 5) :]) if len(since) >= 3 else 0.0

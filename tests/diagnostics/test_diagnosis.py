@@ -1,0 +1,137 @@
+"""A trained run is examined as a whole: its loss, its data, its commands; a few injected faults are named."""
+
+import dataclasses
+
+import msgspec
+import numpy as np
+import pytest
+
+import longspan
+from benchmarks.diagnosis import FAULTS, HEALTHY, RESULT, SEED, judge
+from benchmarks.diagnosis_data import Forgotten, as_pairs, recurrences
+from longspan.cli import run as command
+from longspan.cli.diagnose import lines_of
+from longspan.data.music import MusicData
+from longspan.diagnostics.data_checks import check_data
+from longspan.diagnostics.diagnosis import Diagnosis, kept_diagnosis
+from longspan.diagnostics.landscape import landscape, standing
+from longspan.training.runs import Run
+from longspan.training.state import to_named
+from tests.support.catalog import tiny_config, tiny_music, tiny_text
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("diagnosed") / "run"
+    config = tiny_config("sgd+cm", max_updates=9, max_epochs=5, clip=0.05, watch_lags=4)
+    return longspan.train(data=tiny_music(), config=config, run_dir=path)
+
+
+@pytest.fixture(scope="module")
+def diagnosis(trained) -> Diagnosis:
+    return trained.diagnose(lags=8)
+
+
+def test_the_next_update_is_the_one_that_training_makes(trained, tmp_path):
+    here = standing(trained.run, trained.data)
+    moved = landscape(here).along_update
+    config = dataclasses.replace(trained.run.config, max_updates=10)
+    further = longspan.train(data=trained.data, config=config, run_dir=tmp_path / "further")
+    before, after = (to_named(standing(run, trained.data).state.params) for run in (trained.run, further.run))
+    length = np.sqrt(sum(np.square(after[name] - before[name]).sum() for name in before))
+    assert moved.clipped == pytest.approx(length, rel=1e-4)
+    assert moved.unclipped > moved.clipped
+
+
+def test_the_cut_falls_by_the_gradient_norm_at_first(trained):
+    here = standing(trained.run, trained.data)
+    found = landscape(here)
+    cut = found.along_gradient
+    places = {round(place / cut.unclipped, 6): loss for place, loss in zip(cut.distances, cut.chunk, strict=True)}
+    slope = (places[0.25] - places[-0.25]) / (0.5 * cut.unclipped)
+    chunk = int(np.argmax(found.norms))
+    chunks = here.source.epoch(here.state.progress.epoch)
+    scale = here.objective.scale * chunks.mask[chunk].sum()
+    assert -slope == pytest.approx(max(found.norms) / scale, rel=0.05)
+    assert cut.clipped == pytest.approx(0.05 * trained.run.config.learning_rate)
+
+
+def test_a_kept_diagnosis_is_that_of_the_weights(trained, diagnosis):
+    assert kept_diagnosis(trained.run) == diagnosis
+    other = msgspec.structs.replace(diagnosis, model="of other weights")
+    other.keep(trained.run)
+    assert kept_diagnosis(trained.run) is None
+    diagnosis.keep(trained.run)
+    assert Run.open(trained.run.path).files.sealed
+
+
+def test_what_is_watched_stands_in_the_metrics(trained, diagnosis):
+    record = trained.run.metrics()[-1]
+    assert list(record["gradient_by_lag"]) == ["0", "1", "2", "4"]
+    assert record["dead_units"] == 0
+    assert len(diagnosis.measures.course.gradients) == len(trained.run.metrics())
+
+
+def test_the_terminal_shows_it_in_eighty_columns(diagnosis):
+    lines = list(lines_of(diagnosis))
+    commands = {remedy.command for finding in diagnosis.findings for remedy in finding.remedies}
+    wide = [
+        line for line in lines if len(line) > 80 and line.strip() not in commands and diagnosis.measures.run not in line
+    ]
+    assert not wide
+    text = "\n".join(lines)
+    for what in ("history", "Price of a repeat", "Gradient by lag", "Lyapunov", "Units", "Loss along the gradient"):
+        assert what in text
+
+
+def test_the_command_prints_json_and_inspect_says_where_it_went(trained, diagnosis, capsys, monkeypatch):
+    monkeypatch.setattr("longspan.cli.diagnose.load_data_of", lambda *_, **__: trained.data)
+    assert command(["diagnose", str(trained.run.path), "--lags", "8", "--json"]) == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert shown["measures"]["gradient"]["norms"] == pytest.approx(diagnosis.measures.gradient.norms, rel=1e-5)
+    assert shown["verdict"] == diagnosis.verdict
+    assert command(["diagnose", str(trained.run.path), "--lags", "0"]) == 2
+    assert command(["inspect", "some/run", "--lags", "5"]) == 2
+    assert "longspan diagnose some/run" in capsys.readouterr().err
+
+
+def test_data_are_checked_without_a_model():
+    music = tiny_music()
+    plain = check_data(music, tiny_config())
+    assert plain.echo[1] == 1
+    assert plain.cut == 0
+    late = check_data(as_pairs(music, delay=2), tiny_config())
+    assert late.echo[2] == 1
+    assert late.echo[1] < 1
+    cut = check_data(as_pairs(music, kind=Forgotten), tiny_config())
+    assert cut.cut > 0.5
+    assert cut.longest_train == 10
+    splits = {**music.splits, "valid": music.splits["train"][:3]}
+    assert check_data(MusicData("same", splits, 1), tiny_config()).overlap == 1
+    ahead = check_data(recurrences(0, early=1), tiny_config(chunk_length=50)).explained
+    assert ahead is not None
+    assert ahead[1] > ahead[0]
+    hits = check_data(tiny_text(), tiny_config()).hits
+    assert hits is not None
+    assert hits[1] > 0.7
+
+
+@pytest.mark.parametrize("fault", ["rate too large", "misaligned"])
+def test_an_injected_fault_is_named(fault, tmp_path):
+    seed, case = next(
+        (SEED + n, case) for n, case in enumerate(FAULTS) if case.fault == fault and "recurr" in case.about
+    )
+    assert judge(case, seed, tmp_path).found[0] == fault
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=[f"{case.fault}-{case.about}" for case in FAULTS])
+def test_every_injected_fault_is_named_first(number, tmp_path):
+    recorded = msgspec.json.decode(RESULT.read_bytes())["outcomes"][number]
+    assert judge(FAULTS[number], SEED + number, tmp_path).found[:1] == recorded["found"][:1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(HEALTHY)), ids=[case.about for case in HEALTHY])
+def test_healthy_runs_raise_no_alarm(number, tmp_path):
+    assert judge(HEALTHY[number], SEED + len(FAULTS) + number, tmp_path).found == []
