@@ -170,9 +170,7 @@ def _bar(share: float) -> str:
 def _unit_lines(seen) -> Iterator[str]:
     units = seen.units
     flat = "" if units.flat is None else f"{units.flat:.0%} of unit-steps {units.flat_means}; "
-    yield (
-        f"Units: {flat}{units.dead:.0%} of {units.count} never move; states span {units.effective_rank:.1f} directions"
-    )
+    yield f"Units: {flat}{units.dead:.0%} of {units.count} never move; rank of states {units.effective_rank:.1f}"
 
 
 def _training_lines(seen) -> Iterator[str]:
