@@ -106,7 +106,7 @@ class TrainConfig:
     # Memory
     memory: str = "none"
     """What a trained model is given to recall its own past with, its few weights fitted to the validation split: recall
-    (copies of earlier steps), cache (text: words used lately), dynamic (text: goes on learning), or none."""
+    (copies of earlier steps), cache (text: symbols used lately in a similar state), one of your own, or none."""
 
     # Optimization
     learning_rate: float = 0.1

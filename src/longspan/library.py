@@ -54,7 +54,7 @@ class Trained:
         """Fit a memory of the song or text to the model, on the validation split, and keep it in the run folder.
 
         Args:
-            memory: `recall` or one of your own; by default what suits the data.
+            memory: `recall`, `cache` (text) or one of your own; by default what suits the data.
             data: as for `evaluate`.
         """
         content = self._data(data)

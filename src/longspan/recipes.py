@@ -396,24 +396,20 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
 def _slowed(found: list[Layer], momentum: float | None) -> Layer:
     """The learning rate of plain descent, adjusted to momentum.
 
-    With momentum mu each gradient acts 1 / (1 - mu) times in total (10 times at 0.9), so the rate is divided by that
-    factor.
+    With momentum mu each gradient acts 1 / (1 - mu) times in total, so the rate is divided by that factor.
     """
     values: dict = {}
     for layer in found:
         values |= layer.values
     acting = round(1 / (1 - (values["momentum"] if momentum is None else momentum)), 6)
-    return Layer(
-        f"divided by {acting:g}, as often as momentum uses a gradient",
-        {"learning_rate": values["learning_rate"] / acting},
-    )
+    slower = {"learning_rate": values["learning_rate"] / acting}
+    return Layer(f"divided by {acting:g}, as often as momentum uses a gradient", slower)
 
 
 def read_settings(path: Path) -> dict:
     """Read settings such as `hidden_size = 200` from a TOML file; unknown names are refused."""
     values = read_toml(path, "expected lines such as `hidden_size = 200`")
-    unknown = sorted(set(values) - FIELDS)
-    if unknown:
+    if unknown := sorted(set(values) - FIELDS):
         raise InputError(f"{path} sets {', '.join(unknown)}: expected only {', '.join(sorted(FIELDS))}")
     check_types(values)
     return values

@@ -124,7 +124,7 @@ class RememberOptions:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     memory: str | None = None
-    """recall or one of your own; by default what suits the data."""
+    """recall, cache (text) or one of your own; by default what suits the data."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False

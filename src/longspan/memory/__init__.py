@@ -7,6 +7,7 @@ from longspan.memory.interface import (
     Trail,
     check_memory,
     memory_of,
+    proposal_of,
     register_memory,
     remember,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Trail",
     "check_memory",
     "memory_of",
+    "proposal_of",
     "register_memory",
     "remember",
 ]

@@ -6,6 +6,7 @@ exact likelihood of a normalized distribution that uses nothing but the past of 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +17,7 @@ from longspan.errors import InputError
 from longspan.evaluation import Scores
 from longspan.models.model import SequenceModel
 from longspan.registry import Registry
+from longspan.sampling.generate import Proposal
 from longspan.training.runs import Run
 
 MEMORIES: Registry[type[Memory]] = Registry("memory", "longspan.memory")
@@ -66,6 +68,10 @@ class Memory(ABC):
     def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
         """Score a model with this memory on a split."""
 
+    def proposal(self) -> Proposal | None:
+        """The distribution to sample from; None where the memory serves to score only."""
+        return None
+
 
 def register_memory(memory: type[Memory]) -> type[Memory]:
     """A decorator that registers a class of memories under its name."""
@@ -93,6 +99,11 @@ def memory_of(run: Run) -> Memory:
         ) from error
 
 
+def proposal_of(run: Run) -> Proposal | None:
+    """What to sample from with the memory of a run; None if it has none or one that only scores."""
+    return None if run.memory_name is None else memory_of(run).proposal()
+
+
 def check_memory(name: str, record: DataRecord) -> None:
     """Refuse a memory that does not exist or has nothing to recall, before a run folder is created."""
     check_remembers(record)
@@ -103,3 +114,9 @@ def check_remembers(record: DataRecord) -> None:
     """Refuse data whose targets are not the next inputs: they have no past of their own to recall."""
     if record.kind not in ("music", "text"):
         raise InputError(f"these data ask for {record.kind}, which have no past to recall: use music or text")
+
+
+def in_other_units(data: Dataset, log_likelihood: float) -> dict[str, float]:
+    """The log-likelihood as the other scores that apply to these data."""
+    units = {"perplexity": math.exp(-log_likelihood), "bits_per_character": -log_likelihood / math.log(2)}
+    return {name: value for name, value in units.items() if name in data.metrics}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,8 +14,9 @@ from longspan.data.dataset import Chunks, Dataset
 from longspan.errors import InputError
 from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, frame_accuracies, walk
 from longspan.memory import gate
-from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, register_memory
+from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, in_other_units, register_memory
 from longspan.memory.lookup import NONE, Found, look_up_split, sequences_of
+from longspan.memory.sampling import Recalling
 from longspan.models.model import SequenceModel
 from longspan.models.parts import EstimatedOutput
 
@@ -66,17 +66,15 @@ class Recall(Memory):
         copied = np.where(evidence.hits, np.asarray(mixed.candidates), -np.inf)
         recalled = np.logaddexp.reduce(copied, axis=1) > np.asarray(mixed.network) + evidence.network
         mean = float(steps.astype(np.float64).mean())
-        scores = Scores(mean, **_in_other_units(data, mean), **reading.accuracies(mixed))
+        scores = Scores(mean, **in_other_units(data, mean), **reading.accuracies(mixed))
         return Recollection(scores, steps, float(recalled.mean()), reading.trails(recalled))
+
+    def proposal(self) -> Recalling:
+        return Recalling(self._array, self.candidates)
 
     @property
     def _array(self) -> Float[Array, " feature"]:
         return jnp.asarray(gate.as_array(self.weights))
-
-
-def _in_other_units(data: Dataset, mean: float) -> dict[str, float]:
-    units = {"perplexity": math.exp(-mean), "bits_per_character": -mean / math.log(2)}
-    return {name: value for name, value in units.items() if name in data.metrics}
 
 
 class _WithPast(NamedTuple):

@@ -1,0 +1,174 @@
+"""The cache memory for text: symbols used lately are likely to be used again, most of all in a similar state.
+
+.. math:: p(x) = \\lambda_0 p_{net}(x) + \\sum_k \\lambda_k \\frac{\\sum_i a_{ki} [x = x_i]}{\\sum_i a_{ki}}, \\quad
+    a_{ki} = e^{-\\theta_k |h - h_i|^2 / 2} (t - i)^{-\\alpha_k}
+
+over the last steps `i`, whose hidden states `h_i` led to the symbols `x_i`. There are two kernels: one weighs all
+symbols of the last hundred steps alike, the other those of a longer window by how alike the states are, and by age.
+
+Reference: Grave, Joulin and Usunier, *Improving Neural Language Models with a Continuous Cache*, 2017; the first kernel
+alone is the cache of Kuhn and De Mori, 1990.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from longspan.data.dataset import Dataset
+from longspan.errors import InputError
+from longspan.evaluation import Scores, SplitEvaluator, walk
+from longspan.memory.interface import Memory, Recollection, Trail, in_other_units, register_memory
+from longspan.memory.lookup import sequences_of
+from longspan.models.model import SequenceModel
+from longspan.models.parts import EstimatedOutput
+
+STEPS_TO_CHOOSE = 20_000
+"""Steps of the validation split by which the second kernel is chosen; the shares are fitted to all."""
+BLOCK = 500
+ROUNDS = 80
+
+
+class Kernel(NamedTuple):
+    """How the steps of the past are weighed."""
+
+    window: int
+    """Number of steps that are kept."""
+    sharpness: float
+    """How much more alike states count, theta."""
+    fading: float
+    """How much less older steps count, alpha."""
+
+
+LATELY = Kernel(100, 0.0, 0.0)
+CHOICES = [Kernel(*each) for each in itertools.product((500, 1000, 2000), (0.0, 0.5, 1.0, 2.0, 3.0), (0.0, 0.5))]
+
+
+@register_memory
+class Cache(Memory):
+    """A mixture of the network with the symbols used lately.
+
+    Args:
+        kernels: how the past is weighed.
+        shares: the weight of the network, then of the cache of each kernel; they sum to one.
+        fit: how the parameters were found, for the record.
+    """
+
+    name = "cache"
+
+    def __init__(self, kernels: Sequence[Kernel], shares: Sequence[float], fit: dict[str, float] | None = None):
+        sensible = all(kernel.window >= 1 and kernel.sharpness >= 0 for kernel in kernels)
+        if not sensible or len(shares) != len(kernels) + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise InputError("the cache memory has impossible parameters: fit it again by `longspan remember`")
+        self.kernels, self.shares, self.fit = list(kernels), list(shares), fit or {}
+
+    @classmethod
+    def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Cache:
+        read = _read(model, data, split)
+        few = [read[0].first(STEPS_TO_CHOOSE)]
+        lately, *choices = _probabilities(few, [LATELY, *CHOICES])[1:]
+        network = np.exp(few[0].network.astype(np.float64))
+        judged = [_fit_shares(np.stack([network, lately, copied]))[1] for copied in choices]
+        kernels = [LATELY, CHOICES[int(np.argmax(judged))]]
+        probabilities = _probabilities(read, kernels)
+        shares, mean = _fit_shares(probabilities)
+        return cls(kernels, shares, {"log_likelihood": mean, "network": float(np.log(probabilities[0]).mean())})
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Cache:
+        return cls([Kernel(**kernel) for kernel in values["kernels"]], values["shares"], values["fit"])
+
+    def values(self) -> dict[str, Any]:
+        return {"kernels": [kernel._asdict() for kernel in self.kernels], "shares": self.shares, "fit": self.fit}
+
+    def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
+        read = _read(model, data, split)
+        weighted = np.asarray(self.shares)[:, None] * _probabilities(read, self.kernels)
+        steps = np.log(weighted.sum(axis=0))
+        recalled = weighted[1:].sum(axis=0) > weighted[0]
+        mean = float(steps.mean())
+        bounds = np.cumsum([len(part.symbols) for part in read])[:-1]
+        trails = [_trail(part.symbols, each) for part, each in zip(read, np.split(recalled, bounds), strict=True)]
+        return Recollection(Scores(mean, **in_other_units(data, mean)), steps, float(recalled.mean()), trails)
+
+
+class _Text(NamedTuple):
+    """A text as a model read it, step by step."""
+
+    network: np.ndarray
+    """Log-likelihood under the network."""
+    hidden: np.ndarray
+    symbols: np.ndarray
+
+    def first(self, most: int) -> _Text:
+        return _Text(*(part[:most] for part in self))
+
+
+def _read(model: SequenceModel, data: Dataset, split: str) -> list[_Text]:
+    if data.record.kind != "text":
+        raise InputError(f"the cache memory is for text, these data are {data.record.kind}: use recall")
+    if isinstance(model.output, EstimatedOutput):
+        raise InputError(f"the cache memory needs an exact likelihood: got {type(model.output).__name__}")
+    evaluator = SplitEvaluator(data, split)
+    walked = walk(_log_probs_and_hidden, evaluator.lanes, model, evaluator.chunks, jax.random.key(0))
+    network, hidden = np.asarray(walked["network"]), np.asarray(walked["hidden"])
+    return [
+        _Text(network[sequence], hidden[sequence], evaluator.chunks.targets[sequence])
+        for sequence in sequences_of(evaluator.chunks)
+    ]
+
+
+def _log_probs_and_hidden(model, hidden, chunk, key):
+    return {"network": model.output.log_prob(hidden, chunk.targets, chunk.lengths, key=key), "hidden": hidden}
+
+
+def _probabilities(texts: list[_Text], kernels: Sequence[Kernel]) -> np.ndarray:
+    """Probability of each true symbol (columns) under the network and the cache of each kernel (rows)."""
+    rows = [np.vstack([np.exp(text.network.astype(np.float64)), _copied(text, kernels)]) for text in texts]
+    return np.concatenate(rows, axis=1)
+
+
+def _copied(text: _Text, kernels: Sequence[Kernel]) -> np.ndarray:
+    """For one text, block by block: the states of a block against those of the longest window before its last step."""
+    found = np.zeros((len(kernels), len(text.symbols)))
+    squares = np.sum(np.square(text.hidden), axis=1) / 2
+    longest = max(kernel.window for kernel in kernels)
+    for start in range(0, len(text.symbols), BLOCK):
+        now = slice(start, min(start + BLOCK, len(text.symbols)))
+        kept = slice(max(0, start - longest), now.stop)
+        near = text.hidden[now] @ text.hidden[kept].T - squares[kept] - squares[now, None]
+        age = np.arange(now.start, now.stop)[:, None] - np.arange(kept.start, kept.stop)
+        right = text.symbols[now, None] == text.symbols[kept]
+        old = np.log(np.maximum(age, 1), dtype=np.float32)
+        for row, kernel in zip(found, kernels, strict=True):
+            inside = (age > 0) & (age <= kernel.window)
+            exponents = np.where(inside, kernel.sharpness * near - kernel.fading * old, -np.inf)
+            weights = np.exp(exponents - np.maximum(exponents.max(axis=1, keepdims=True), -1e30))
+            row[now] = np.sum(weights * right, axis=1) / np.maximum(np.sum(weights, axis=1), 1)
+    # The first step has nothing to recall, so that its mixture has to be the network itself.
+    found[:, 0] = np.exp(text.network[0])
+    return found
+
+
+def _fit_shares(probabilities: np.ndarray) -> tuple[list[float], float]:
+    """The shares under which steps are likeliest, by expectation maximization, and the mean log-likelihood."""
+    shares = np.full(len(probabilities), 1 / len(probabilities))
+    for _ in range(ROUNDS):
+        weighted = shares[:, None] * probabilities
+        shares = np.mean(weighted / weighted.sum(axis=0), axis=1)
+    return shares.tolist(), float(np.log(shares @ probabilities).mean())
+
+
+def _trail(symbols: np.ndarray, recalled: np.ndarray) -> Trail:
+    """Recalled steps, with the last place of the same symbol before each."""
+    steps, places, last = [], [], {}
+    for step, symbol in enumerate(symbols.tolist()):
+        if recalled[step] and symbol in last:
+            steps.append(step)
+            places.append(last[symbol])
+        last[symbol] = step
+    return Trail(len(symbols), steps, places)

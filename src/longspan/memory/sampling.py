@@ -1,0 +1,83 @@
+"""Sampling with the recall memory: a model that returns to what it has said.
+
+The next step is drawn from the same mixture that is scored: the network's candidates with the network's weight, copies
+of the sample's own past with theirs.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from longspan.memory import gate
+from longspan.memory.lookup import NONE, Found, look_back
+from longspan.models.model import SequenceModel
+from longspan.models.outputs import OFF, ON
+from longspan.models.parts import Candidates, Held
+from longspan.sampling.generate import Past, Proposal
+
+
+class Recalling(Proposal):
+    """The mixture of a network and its recall memory.
+
+    Args:
+        weights: of the features of a candidate, in the order of `gate.FEATURES`.
+        candidates: largest number of steps to recall.
+    """
+
+    weights: Float[Array, " feature"]
+    candidates: int = eqx.field(static=True)
+
+    def __call__(self, model, hidden, past, count, *, keys, held):
+        drawn = model.output.candidates(hidden, count, keys=keys, held=held)
+        copies, exist, mixed = self.recall(model, hidden, past)
+        allowed = exist if held is None else exist & _allowed(copies, held)
+        share = 0.0 if copies.ndim == 2 else jnp.log(drawn.log_prob.shape[1])  # all symbols are listed, frames drawn
+        network = mixed.network[:, None]
+        steps = jnp.concatenate([drawn.steps, copies.astype(drawn.steps.dtype)], axis=1)
+        return Candidates(
+            steps,
+            jnp.concatenate(
+                [
+                    jnp.logaddexp(network + drawn.log_prob, _weight_of(drawn.steps, copies, mixed.candidates)),
+                    jnp.logaddexp(network + _log_probs(model, hidden, copies), mixed.candidates),
+                ],
+                axis=1,
+            ),
+            jnp.concatenate(
+                [network + drawn.log_weight - share, jnp.where(allowed, mixed.candidates, -jnp.inf)], axis=1
+            ),
+        )
+
+    def recall(
+        self, model: SequenceModel, hidden: Float[Array, "lane hidden"], past: Past
+    ) -> tuple[Shaped[Array, "lane candidate ..."], Array, gate.Mixed]:
+        """What the past proposes to every lane, which of it exists, and the weights of network and copies."""
+        found = jax.vmap(lambda steps: look_back(steps, past.length, self.candidates))(past.steps)
+        exist = found.level > NONE
+        lanes = jnp.arange(len(past.steps))[:, None]
+        copies = past.steps[lanes, jnp.maximum(found.place, 0)]
+        repeats = (found.latest == found.step - 1) & exist
+        values = gate.features(Found(*found), _log_probs(model, hidden, copies), repeats)
+        return copies, exist, gate.mix(values, exist, self.weights)
+
+
+def _log_probs(model: SequenceModel, hidden: Float[Array, "lane hidden"], steps: Shaped[Array, "lane candidate ..."]):
+    rows = jnp.moveaxis(steps, 1, 0)
+    repeated = jnp.broadcast_to(hidden, (len(rows), *hidden.shape))
+    return model.output.log_prob(repeated, rows, jnp.asarray(len(rows), jnp.int32), key=jax.random.key(0)).T
+
+
+def _weight_of(steps, copies, log_weights):
+    """Log-weight of each step among the copies; minus infinity where it is none of them."""
+    same = steps[:, :, None] == copies[:, None]
+    same = same.reshape(*same.shape[:3], -1).all(axis=3)
+    return jax.nn.logsumexp(jnp.where(same, log_weights[:, None], -jnp.inf), axis=2)
+
+
+def _allowed(copies: Shaped[Array, "lane candidate ..."], held: Held) -> Array:
+    """Which copies have the held keys or symbols as they have to be."""
+    if copies.ndim == 2:
+        return jnp.take_along_axis(held, copies, axis=1) != OFF
+    wrong = ((held == ON)[:, None] & (copies == 0)) | ((held == OFF)[:, None] & (copies > 0))
+    return ~wrong.any(axis=2)

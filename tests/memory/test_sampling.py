@@ -1,0 +1,66 @@
+"""Samples of a model with memory follow the mixture that is scored, and return to what was said."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longspan.memory.gate import FEATURES
+from longspan.memory.recall import Recall
+from longspan.sampling.generate import Past, generate
+from tests.memory.conftest import KEYS, FewKeys
+from tests.memory.test_recall import ALL_FRAMES
+
+
+@pytest.fixture(scope="module")
+def memory():
+    drawn = np.random.default_rng(3).normal(0, 0.7, len(FEATURES))
+    return Recall(dict(zip(FEATURES, drawn.tolist(), strict=True)), 4)
+
+
+def scored(model, memory, past):
+    """Probability of each possible next frame, by scoring songs that end in it."""
+    songs = [np.concatenate([past, frame[None]]) for frame in ALL_FRAMES]
+    steps = memory.recollect(model, FewKeys(train=songs, valid=songs, test=songs), "test").steps
+    return np.exp(steps.reshape(len(songs), -1)[:, -1])
+
+
+def test_draws_follow_the_scored_mixture(model, memory, songs):
+    past, draws = songs[0][:20], 1024
+    drawn = generate(model, length=1, num=draws, key=jax.random.key(0), prime=past, proposal=memory.proposal())
+    counts = np.bincount(drawn[:, 0] @ [4, 2, 1], minlength=8)
+    expected = scored(model, memory, past)
+    # Four standard deviations of a binomial count.
+    assert np.abs(counts / draws - expected).max() < 4 * np.sqrt(0.25 / draws)
+
+
+def test_candidates_know_the_probability_of_the_mixture(model, memory, songs):
+    past = songs[0][:20]
+    steps = jnp.zeros((1, 30, KEYS), jnp.uint8).at[0, :20].set(past)
+    inputs = jnp.asarray(np.concatenate([np.zeros((1, KEYS), np.uint8), past]))[:, None]
+    resets, length = jnp.zeros((21, 1), bool), jnp.asarray(21)
+    hidden = model.run(model.start(1), inputs, resets, length)[1][-1]
+    propose = partial(memory.proposal(), model, hidden, Past(steps, jnp.asarray(20)), 16)
+    found = propose(keys=jax.random.split(jax.random.key(0), 1), held=None)
+    expected = np.log(scored(model, memory, past))[np.asarray(found.steps[0]) @ [4, 2, 1]]
+    np.testing.assert_allclose(found.log_prob[0], expected, atol=1e-4)
+    held = jnp.asarray([[1, -1, 0]], jnp.int8)
+    possible = np.asarray(propose(keys=jax.random.split(jax.random.key(0), 1), held=held).log_weight[0]) > -np.inf
+    kept = np.asarray(propose(keys=jax.random.split(jax.random.key(0), 1), held=held).steps[0])[possible]
+    assert (kept[:, 0] == 1).all()
+    assert (kept[:, 2] == 0).all()
+
+
+def test_samples_repeat_themselves_more_than_those_of_the_network(model):
+    weights = dict.fromkeys(FEATURES, 0.0) | {"any": -3.0} | {f"best_level_{level}": level for level in range(12)}
+    memory = Recall(weights, 2)
+
+    def repeats(proposal):
+        drawn = generate(model, length=40, num=8, key=jax.random.key(1), proposal=proposal)
+        codes = drawn @ [4, 2, 1]
+        pairs = [set(zip(code[:-2], code[1:-1], code[2:], strict=True)) for code in codes]
+        return np.mean([1 - len(each) / 38 for each in pairs])
+
+    assert repeats(memory.proposal()) > repeats(None) + 0.1
