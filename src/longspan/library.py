@@ -23,7 +23,7 @@ from longspan.data.dataset import Dataset, usual_memory
 from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
-from longspan.memory import Memory, Recollection, check_memory, memory_of, remember
+from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, remember
 from longspan.models.model import SequenceModel
 from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
@@ -106,6 +106,7 @@ class Trained:
             end_token=record.end_token,
             held=held,
             avoid_silence=avoid_silence,
+            proposal=proposal_of(self.run),
         )
         return record.in_units(drawn)
 

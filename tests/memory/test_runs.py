@@ -55,6 +55,13 @@ def test_a_run_keeps_its_memory_and_is_scored_with_it(remembering):
     assert found.scores.log_likelihood != remembering.evaluate("test").log_likelihood
 
 
+def test_samples_of_a_run_use_its_memory(remembering, folder):
+    drawn = remembering.sample(30, num=2, seed=1)
+    (folder / "memory.json").unlink()
+    Run.seal(folder)
+    assert (drawn != open_run(folder).sample(30, num=2, seed=1)).any()
+
+
 def test_a_damaged_memory_is_refused(folder):
     content = (folder / "memory.json").read_bytes()
     (folder / "memory.json").write_bytes(content.replace(b"any", b"ANY", 1))

@@ -23,6 +23,7 @@ def run(arguments: list[str]) -> int:
     runtime.prepare(sampled.config.threads)
     import jax
 
+    from longspan.memory import proposal_of
     from longspan.sampling.generate import generate
     from longspan.training.setup import trained_model
 
@@ -36,6 +37,7 @@ def run(arguments: list[str]) -> int:
         end_token=medium.end_token,
         held=medium.held,
         avoid_silence=options.avoid_silence,
+        proposal=proposal_of(sampled) if options.memory else None,
     )
     finished = [medium.finish(sample) for sample in samples]
     written = _write(medium, finished)

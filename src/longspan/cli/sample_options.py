@@ -35,6 +35,8 @@ class SampleOptions:
     and as many new ones the likely frames, so that music grows safer but neither silent nor still."""
     seed: int = 0
     """The same seed gives the same samples."""
+    memory: bool = True
+    """Draw with the memory of the run, if it has one (`longspan remember`): the sample returns to what it said."""
     prime: Path | None = None
     """A MIDI or text file that every sample continues."""
     prime_length: int | None = None

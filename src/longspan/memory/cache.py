@@ -3,8 +3,9 @@
 .. math:: p(x) = \\lambda_0 p_{net}(x) + \\sum_k \\lambda_k \\frac{\\sum_i a_{ki} [x = x_i]}{\\sum_i a_{ki}}, \\quad
     a_{ki} = e^{-\\theta_k |h - h_i|^2 / 2} (t - i)^{-\\alpha_k}
 
-over the last steps `i`, whose hidden states `h_i` led to the symbols `x_i`. There are two kernels: one weighs all
-symbols of the last hundred steps alike, the other those of a longer window by how alike the states are, and by age.
+over the last steps `i`, whose hidden states `h_i` led to the symbols `x_i`. There are three kernels: one weighs all
+symbols of the last hundred steps alike, one by how alike the states are, and one those of a longer window by both
+likeness and age.
 
 Reference: Grave, Joulin and Usunier, *Improving Neural Language Models with a Continuous Cache*, 2017; the first kernel
 alone is the cache of Kuhn and De Mori, 1990.
@@ -28,7 +29,7 @@ from longspan.models.model import SequenceModel
 from longspan.models.parts import EstimatedOutput
 
 STEPS_TO_CHOOSE = 20_000
-"""Steps of the validation split by which the second kernel is chosen; the shares are fitted to all."""
+"""Steps of the validation split by which the last kernel is chosen; the shares are fitted to all."""
 BLOCK = 500
 ROUNDS = 80
 
@@ -44,7 +45,7 @@ class Kernel(NamedTuple):
     """How much less older steps count, alpha."""
 
 
-LATELY = Kernel(100, 0.0, 0.0)
+LATELY = [Kernel(100, 0.0, 0.0), Kernel(100, 2.0, 0.0)]
 CHOICES = [Kernel(*each) for each in itertools.product((500, 1000, 2000), (0.0, 0.5, 1.0, 2.0, 3.0), (0.0, 0.5))]
 
 
@@ -70,10 +71,10 @@ class Cache(Memory):
     def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Cache:
         read = _read(model, data, split)
         few = [read[0].first(STEPS_TO_CHOOSE)]
-        lately, *choices = _probabilities(few, [LATELY, *CHOICES])[1:]
-        network = np.exp(few[0].network.astype(np.float64))
-        judged = [_fit_shares(np.stack([network, lately, copied]))[1] for copied in choices]
-        kernels = [LATELY, CHOICES[int(np.argmax(judged))]]
+        rows = _probabilities(few, [*LATELY, *CHOICES])
+        fixed, choices = rows[: 1 + len(LATELY)], rows[1 + len(LATELY) :]
+        judged = [_fit_shares(np.vstack([fixed, copied]))[1] for copied in choices]
+        kernels = [*LATELY, CHOICES[int(np.argmax(judged))]]
         probabilities = _probabilities(read, kernels)
         shares, mean = _fit_shares(probabilities)
         return cls(kernels, shares, {"log_likelihood": mean, "network": float(np.log(probabilities[0]).mean())})

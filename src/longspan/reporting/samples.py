@@ -40,13 +40,21 @@ def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[
         return []
     import jax
 
+    from longspan.memory import proposal_of
     from longspan.sampling.generate import generate
     from longspan.training.setup import trained_model
 
     record = run.data
     frames_per_beat = record.frames_per_beat or 1
     length = BEATS * frames_per_beat if record.kind == "music" else SYMBOLS[record.unit or "character"]
-    drawn = generate(trained_model(run), length=length, num=num, key=jax.random.key(seed), end_token=record.end_token)
+    drawn = generate(
+        trained_model(run),
+        length=length,
+        num=num,
+        key=jax.random.key(seed),
+        end_token=record.end_token,
+        proposal=proposal_of(run),
+    )
     if record.kind == "text":
         unit = "word" if record.unit == "word" else "character"
         text = Vocabulary(unit, tuple(record.vocabulary or ()))
