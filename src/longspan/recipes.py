@@ -293,7 +293,7 @@ def check_letters(letters: frozenset[str], cell: str) -> None:
     names = [layer.name for layer in parse_cell(cell)]
     if "l" in letters and all(name in CELL_NAMES and name != "leaky" for name in names):
         raise InputError(
-            f"the letter l stands for leaky units, which {cell} has not: leave it out, or take the cell leaky",
+            f"the letter l stands for leaky units, which {cell} has not: leave it out, or choose leaky",
             fields=["recipe", "cell"],
         )
 
