@@ -100,9 +100,7 @@ def every(cells: list[str], *lists: list[str], places: list[str]) -> list:
     ]
 
 
-NAMES = sorted(
-    {*CELLS.names(), *PLACES} - {cell.partition(",")[0] for cell in PLACES if "," in cell and cell != LAYERS}
-)
+NAMES = sorted({name for name in CELLS.names() if not any(cell.startswith(f"{name},") for cell in PLACES)} | {*PLACES})
 MODELS = every(NAMES, OUTPUTS.names(), list(DATASETS), places=[LAYERS])
 WALKS = every(NAMES, OUTPUTS.names(), list(DATASETS), places=list(PLACES))
 RUNS = every(NAMES, OUTPUTS.names(), list(DATASETS), OPTIMIZERS.names(), places=list(PLACES))
