@@ -72,3 +72,25 @@ def test_messages_name_settings_as_python_does():
     with pytest.raises(InputError, match=r"^hidden_size must be from 1 to 65536: got 0") as error:
         longspan.train("sgd+c", tiny_music(), hidden_size=0)
     assert error.value.fields == ("hidden_size",)
+
+
+def test_a_run_starts_from_the_weights_and_settings_of_another(trained, tmp_path):
+    where, other = tmp_path / "tuned", tiny_music(seed=1)
+    tuned = longspan.train(data=other, start=trained.run.path, run_dir=where, max_epochs=1, learning_rate=1e-9)
+    assert tuned.run.config.hidden_size == SMALL["hidden_size"]
+    before = trained.evaluate("test", data=tiny_music())
+    assert tuned.evaluate("test", data=other).log_likelihood == pytest.approx(
+        longspan.train(data=other, start=where, run_dir=tmp_path / "again", max_epochs=1, learning_rate=1e-9)
+        .evaluate("test", data=other)
+        .log_likelihood,
+        abs=1e-4,
+    )
+    assert before.log_likelihood == pytest.approx(
+        longspan.train(data=tiny_music(), start=where, run_dir=tmp_path / "back", max_epochs=1, learning_rate=1e-9)
+        .evaluate("test", data=tiny_music())
+        .log_likelihood,
+        abs=1e-4,
+    )
+    assert longspan.open_run(where).sample(4).shape == (1, 4, 88)
+    with pytest.raises(InputError, match="do not fit the settings"):
+        longspan.train(data=other, start=where, run_dir=tmp_path / "wide", hidden_size=9)

@@ -31,7 +31,7 @@ from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
 from longspan.training.loop import train as run_training
 from longspan.training.runs import Given, Run, create_run
-from longspan.training.setup import check_parts, trained_model
+from longspan.training.setup import check_parts, trained_model, weights_to_start_from
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ def train(
     model: SequenceModel | None = None,
     optimizer: GradientTransformation | str | None = None,
     config: TrainConfig | None = None,
+    start: Path | str | None = None,
     run_dir: Path | str | None = None,
     listeners: Sequence[Listener] = (),
     progress: bool = False,
@@ -137,6 +138,7 @@ def train(
         model: your own model, trained from its current weights; by default one is built from the config.
         optimizer: an Optax transformation, used unchanged, or the name of an optimizer; by default the recipe's.
         config: a complete configuration, instead of a recipe.
+        start: folder of a trained run whose best weights, and by default settings, to begin with.
         run_dir: the run folder; by default a new one under `runs/`.
         listeners: called after every block and epoch, see `longspan.training.listeners.Listener`.
         progress: show a live progress line and one line per epoch, as the command line does.
@@ -156,8 +158,12 @@ def train(
     if not isinstance(content, Dataset):
         raise InputError(f"expected the name of a data set or a longspan.Dataset, got {type(content).__name__}")
     named = optimizer if isinstance(optimizer, str) else None
+    source = None if start is None else Run.open(Path(start))
+    if source is not None and recipe is None and config is None:
+        config = source.config
     chosen = _config(recipe, content, config, {**settings, **content.implied_settings}, named)
-    given = Given(model, None if isinstance(optimizer, str) else optimizer)
+    weights = None if source is None else weights_to_start_from(source, chosen, content.record)
+    given = Given(model, None if isinstance(optimizer, str) else optimizer, weights)
     check_parts(chosen, content.record, given)
     if chosen.memory != "none":
         check_memory(chosen.memory, content.record)

@@ -14,6 +14,9 @@ from longspan.metrics import duration
 from longspan.training.listeners import Listener
 from longspan.training.runs import Run
 
+BAR = 16
+"""Width of the bar of an epoch."""
+
 
 class TrainingDisplay(Listener):
     """Shows epochs and blocks as they finish; if the output is not a terminal, one line per epoch."""
@@ -23,7 +26,7 @@ class TrainingDisplay(Listener):
         self.console = Console(stderr=quiet, quiet=quiet)
         self.live = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=BAR),
             TextColumn("{task.fields[figures]}"),
             console=self.console,
             transient=True,
@@ -54,28 +57,27 @@ class TrainingDisplay(Listener):
         rate = self.steps / (time.monotonic() - self.began)
         left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
         train = progress.train_log_likelihood - self.run.data.log_volume
-        figures = (
-            f"{rate:,.0f} steps/s  train {train:.3f}  valid {self.valid}  "
-            f"{describe_figures(progress.figures())}  at most {duration(left / rate)} left"
-        )
+        epoch = f"epoch {progress.epoch + 1}"
+        needed = [f"train {train:.3f}", f"valid {self.valid}", f"{duration(left / rate)} left at most"]
+        extra = [f"{rate:,.0f} steps/s", *describe_figures(progress.figures())]
+        room = self.console.width - len(epoch) - BAR - 2
         self.live.update(
             self.task,
-            description=f"epoch {progress.epoch + 1}",
+            description=epoch,
             completed=progress.position,
             total=total,
-            figures=figures,
+            figures=fitting(needed, extra, room),
         )
 
     def on_epoch(self, record: dict, seconds: float) -> None:
         self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"
         train = f"{record['train_log_likelihood']:8.3f}" if record["exact"] else "       -"
-        mark = "[green]best[/]" if record["best"] else ""
-        self.console.print(
-            f"epoch {record['epoch']:>3}  train {train}  valid {self.valid:>8}  {describe_figures(record)}  "
-            f"{duration(seconds)}  {mark}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        needed = [f"epoch {record['epoch']:>3}", f"train {train}", f"valid {self.valid:>8}", f"{duration(seconds):>5}"]
+        mark = "  [green]best[/]" if record["best"] else ""
+        # A file or pipe has no width to fit.
+        room = self.console.width - len("  best") if self.console.is_terminal else 1000
+        line = fitting(needed, describe_figures(record), room)
+        self.console.print(f"{line}{mark}", highlight=False, soft_wrap=True)
 
 
 FIGURES = {
@@ -94,6 +96,19 @@ FIGURES = {
 }
 
 
-def describe_figures(figures: dict) -> str:
+def describe_figures(figures: dict) -> list[str]:
     """Validation errors and the optimizer's reported figures, formatted for a terminal line."""
-    return "  ".join(form.format(figures[name]) for name, form in FIGURES.items() if name in figures)
+    return [form.format(figures[name]) for name, form in FIGURES.items() if name in figures]
+
+
+def fitting(needed: list[str], extra: list[str], room: int) -> str:
+    """A line of what is needed, and as much of the rest, in order, as there is room for.
+
+    >>> fitting(["train -1.2", "0:05 left"], ["norm 3.0", "rate 0.1"], 32)
+    'train -1.2  0:05 left  norm 3.0'
+    """
+    for count in range(len(extra), 0, -1):
+        line = "  ".join([*needed, *extra[:count]])
+        if len(line) <= room:
+            return line
+    return "  ".join(needed)

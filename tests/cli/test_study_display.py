@@ -32,8 +32,8 @@ def study(tmp_path):
     return made
 
 
-def text(renderable) -> str:
-    console = Console(width=120)
+def text(renderable, width: int = 120) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
         console.print(renderable)
     return captured.get()
@@ -50,6 +50,16 @@ def test_the_live_table_shows_every_slot_that_was_begun_and_counts_the_rest(stud
     assert "the recipe unchanged" in shown[1]
     assert f"hidden_size {study.definition.config_of(1).hidden_size}" in shown[2]
     assert shown[5].startswith("2 done, 1 running, 1 waiting, 1 diverged")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_slot_epoch_and_score_are_whole_at_any_width(study, width, monkeypatch):
+    monkeypatch.setattr(study_display, "describe_settings", lambda settings: "learning_rate 0.123  " * 20)
+    lines = text(study_display._table(study, study.slots()), width).splitlines()
+    heading = next(line for line in lines if "slot" in line)
+    assert all(name in heading for name in ("slot", "epoch", "valid", "settings"))
+    assert all(len(line) <= width for line in lines)
+    assert not any("…" in line[: heading.index("settings")] for line in lines)
 
 
 def test_a_small_terminal_keeps_the_running_and_the_best(study, monkeypatch):

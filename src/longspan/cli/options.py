@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import longspan.recipes as recipes
-from longspan.config import TrainConfig
+from longspan.config import TrainConfig, as_dict
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset
 from longspan.data.library import load, target_kind
@@ -65,6 +65,8 @@ class TrainOptions:
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     toml: Path | None = None
     """TOML file of settings, such as `hidden_size = 200`."""
+    start: Annotated[Path | None, tyro.conf.arg(name="from", metavar="RUN")] = None
+    """Begin with the best weights and the settings of a trained run, to tune it on other data."""
     run_dir: Path | None = None
     """Folder of this run; by default a new one under runs/."""
     data_dir: Path | None = None
@@ -113,6 +115,11 @@ def configure(recipe: str | None, arguments: list[str]) -> Base:
     named = changes.pop("recipe", None)
     data = find_flag(arguments, "--data") or changes.get("data", DEFAULT_DATA)
     targets = target_kind(data, _folder(find_flag(arguments, "--data-dir")))
+    start = find_flag(arguments, "--from")
+    if start is not None:
+        if recipe or named:
+            raise InputError("--from takes the recipe of the run it names: give one of them")
+        return _base_of(Run.open(Path(start)), data, changes)
     chosen = (recipe or named or recipes.USUAL[targets], data, targets)
     choices = {
         "optimizer": find_flag(arguments, "--optimizer") or changes.get("optimizer"),
@@ -121,6 +128,13 @@ def configure(recipe: str | None, arguments: list[str]) -> Base:
     }
     config = dataclasses.replace(recipes.settings(*chosen, **choices), **changes)
     return Base(config, changes, recipes.explain(*chosen, **choices))
+
+
+def _base_of(run: Run, data: str, changes: dict) -> Base:
+    """The settings of a run, for other data."""
+    config = dataclasses.replace(run.config, **{**changes, "data": data})
+    origin = f"the run {run.path.name}"
+    return Base(config, changes, {name: recipes.Origin(value, origin) for name, value in as_dict(config).items()})
 
 
 def _number(text: str | None, otherwise: float | None) -> float | None:

@@ -17,6 +17,7 @@ from longspan.search.result import StudyResult, run_path, winner_of
 from longspan.search.space import changes
 from longspan.search.study import Slot, Study
 
+MIN_WIDTHS = {"slot": 4, "": 8, "epoch": 5, "valid": 8}
 STYLES = {"done": "", "running": "bold", "waiting": "dim", "diverged": "red", "lost": "red", "pruned": "dim"}
 LINES_BESIDE_TABLE = 8
 
@@ -71,10 +72,16 @@ def _table(study: Study, slots: list[Slot]) -> Group:
     order = sorted(slots, key=lambda slot: (slot.status != "running", -_best(slot), slot.number))
     shown = [slot for slot in order if slot.status != "waiting"][:room]
     winner = winner_of(slots)
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, expand=True)
     for name in ("slot", "", "epoch", "valid", "settings"):
+        # Numbers keep the width they need; the settings are cut to what is left of the line.
         table.add_column(
-            name, justify="left" if name in ("", "settings") else "right", no_wrap=True, overflow="ellipsis"
+            name,
+            justify="left" if name in ("", "settings") else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=MIN_WIDTHS.get(name),
+            ratio=None if name in MIN_WIDTHS else 1,
         )
     for slot in sorted(shown, key=lambda slot: slot.number):
         settings = changes(study.definition.base, study.definition.config_of(slot.number))

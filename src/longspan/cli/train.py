@@ -34,14 +34,17 @@ def run(arguments: list[str]) -> int:
         return cli.DONE
     content = load_data(config.data, options.data_dir, quiet=options.watching.json, span=config.span)
     environment = prepare(config.threads)
-    from longspan.training.setup import check_parts
+    from longspan.training.setup import check_parts, weights_to_start_from
 
-    check_parts(config, content.record, Given())
+    given = Given()
+    if options.start is not None:
+        given = Given(start=weights_to_start_from(Run.open(options.start), config, content.record))
+    check_parts(config, content.record, given)
     if config.memory != "none":
         from longspan.memory import check_memory
 
         check_memory(config.memory, content.record)
-    created = create_run(options.run_dir, config, content.record, environment)
+    created = create_run(options.run_dir, config, content.record, environment, given)
 
     return run_to_end(created, content, options.watching)
 

@@ -4,6 +4,7 @@ config.json        settings, data set and its fingerprint
 environment.json   versions and machine, compared when the run is resumed
 metrics.jsonl      one line per validation; the same bytes however often the run was interrupted
 timing.jsonl       timings, kept separate because they are not reproducible
+start.safetensors  the weights it began with, if they were those of another run
 model.safetensors  the weights with the best validation score
 memory.json        the memory fitted to them, if the run has one
 checkpoints/       what resuming needs, each with a manifest of checksums
@@ -87,6 +88,8 @@ class Given:
     """A `SequenceModel`, whose weights training starts from."""
     optimizer: Any = None
     """An Optax transformation."""
+    start: dict | None = None
+    """Weights of another run to begin with; the folder keeps them, so they need not be given again."""
 
     def described(self) -> dict[str, str]:
         """A description of each part, for the run folder."""
@@ -147,6 +150,8 @@ class Run:
             (folder / "metrics.jsonl").touch()
             write_atomic(folder / "environment.json", _pretty(environment))
             write_atomic(folder / "README.md", _card(config))
+            if run.given.start is not None:
+                write_atomic(folder / "start.safetensors", save(run.given.start, {"longspan": __version__}))
             run.write_config()
             run.files.seal()
         return Run(path, config, data, given)
@@ -255,6 +260,11 @@ class Run:
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
         self.files.write("model.safetensors", save(arrays, {"longspan": __version__}))
+
+    def read_start(self) -> dict | None:
+        """The weights of another run that this one begins with, if any."""
+        content = self.files.read("start.safetensors")
+        return None if content is None else load(content)
 
     def read_model(self) -> dict:
         """The best weights so far."""

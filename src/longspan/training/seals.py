@@ -41,6 +41,7 @@ READINGS = 1000
 WHOLE = (
     "config.json",
     "environment.json",
+    "start.safetensors",
     "status.json",
     "model.safetensors",
     "memory.json",

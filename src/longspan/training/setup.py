@@ -59,11 +59,36 @@ def initial_model(config: TrainConfig, data: DataRecord, rates: np.ndarray) -> S
 
 
 def first_model(run: Run, rates: np.ndarray) -> SequenceModel:
-    """The initial model of a run: the user's if there is one, otherwise the one its config describes."""
+    """The initial model of a run: the user's, one with the weights it starts from, or what its config describes."""
     given = run.part("model")
     if given is None:
-        return initial_model(run.config, run.data, rates)
+        start = run.read_start()
+        return initial_model(run.config, run.data, rates) if start is None else _started(run, start)
     return jax.tree.map(jnp.copy, given)  # training consumes its weights, and these belong to the user
+
+
+def _started(run: Run, start: dict) -> SequenceModel:
+    try:
+        return from_named(_shape(run.config, run.data), start)
+    except ValueError as error:
+        raise InputError(f"the weights that {run.path} starts from do not fit its settings: {error}") from error
+
+
+def weights_to_start_from(source: Run, config: TrainConfig, data: DataRecord) -> dict:
+    """The best weights of a run for a new one, refused unless they fit its settings and its data."""
+    if (source.data.predicted, source.data.size) != (data.predicted, data.size):
+        raise InputError(
+            f"{source.path} predicts {source.data.size} {source.data.predicted} and {config.data!r} has {data.size} "
+            f"{data.predicted}: start from a run on such data"
+        )
+    if source.data.vocabulary != data.vocabulary:
+        raise InputError(f"{source.path} was trained with another vocabulary than that of {config.data!r}")
+    arrays = source.read_model()
+    try:
+        from_named(_shape(config, data), arrays)
+    except ValueError as error:
+        raise InputError(f"the weights of {source.path} do not fit the settings: {error}") from error
+    return arrays
 
 
 def trained_model(run: Run) -> SequenceModel:
