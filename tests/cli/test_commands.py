@@ -246,3 +246,19 @@ def test_data_info_as_json(data_file, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert summary["splits"]["train"]["songs"] == 6
     assert summary["baselines"]["key_rates_log_likelihood"] > summary["baselines"]["one_rate_log_likelihood"]
+
+
+def test_bash_completes_commands_and_flags(tmp_path):
+    """In a bash of its own, with a `longspan` that knows one command."""
+    script = subprocess.run([sys.executable, "-m", "longspan", "completion", "bash"], capture_output=True, text=True)
+    (tmp_path / "longspan").write_text("#!/bin/sh\necho '--data STR  --from RUN'\n")
+    (tmp_path / "longspan").chmod(0o755)
+    asks = """
+        COMP_WORDS=(longspan tra); COMP_CWORD=1; _longspan; echo "${COMPREPLY[@]}"
+        COMP_WORDS=(longspan train --f); COMP_CWORD=2; _longspan; echo "${COMPREPLY[@]}"
+    """
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    told = subprocess.run(
+        ["bash", "-c", script.stdout + asks], capture_output=True, text=True, env={**os.environ, "PATH": path}
+    )
+    assert told.stdout.split() == ["train", "--from"], told.stderr

@@ -37,9 +37,10 @@ COMMANDS = {
     "report": "write one HTML page about runs, studies or results: longspan report RUN -o report.html",
     "data": "list, get, describe or import data sets",
     "doctor": "show versions, devices, kernels, data found and write access",
+    "completion": 'complete commands and flags by Tab: eval "$(longspan completion bash)"',
 }
 
-HOMES = {"resume": "train", "remember": "train", "evaluate": "train", "seal": "train"}
+HOMES = {"resume": "train", "remember": "train", "evaluate": "train", "seal": "train", "completion": "doctor"}
 """Commands that are functions of another command's module; every other one is `run` of a module of its own."""
 
 FORMER = {"inspect": "diagnose"}

@@ -1,15 +1,18 @@
-"""`longspan doctor`: what this installation has, and how to get what is missing."""
+"""`longspan doctor`: what this installation has, and how to get what is missing; `completion` for the shell."""
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 
 from longspan import runtime
-from longspan.cli import print_json
+from longspan.cli import COMMANDS, print_json
 from longspan.cli.options import parse
 from longspan.data.benchmarks import data_directory
 from longspan.files import cache_directory
@@ -93,3 +96,38 @@ def _show(findings: dict) -> None:
         console.print("A folder is not writable: change to another one, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
     if os.environ.get("LONGSPAN_KERNELS"):
         console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.")
+
+
+@dataclass(frozen=True)
+class CompletionOptions:
+    """Print a script that lets the shell complete commands and flags by Tab.
+
+    Put `eval "$(longspan completion bash)"` into ~/.bashrc, or the same with zsh into ~/.zshrc.
+    """
+
+    shell: Annotated[Literal["bash", "zsh"], tyro.conf.Positional]
+    """The shell."""
+
+
+COMPLETION = """_longspan() {
+    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
+    elif [[ $word == -* ]]; then
+        if [ "$_longspan_command" != "$command" ]; then
+            _longspan_flags=$(longspan "$command" --help 2>/dev/null | grep -oE -e '--[a-z][a-z-]+' | sort -u)
+            _longspan_command=$command
+        fi
+        COMPREPLY=($(compgen -W "$_longspan_flags" -- "$word"))
+    fi
+}
+complete -o default -F _longspan longspan
+"""
+"""Asks the program for the flags of a command once, and remembers them until another command is completed."""
+
+
+def completion(arguments: list[str]) -> int:
+    options = parse(CompletionOptions, arguments, "longspan completion")
+    before = "autoload -U +X bashcompinit && bashcompinit\n" if options.shell == "zsh" else ""
+    sys.stdout.write(before + COMPLETION.replace("COMMANDS", " ".join(COMMANDS)))
+    return 0
