@@ -175,7 +175,7 @@ def test_bad_words_get_one_line(arguments, hints, capsys, tmp_path, monkeypatch)
 
 def test_a_folder_without_midi_files(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "MIDI" in complaint(capsys, ["train", "--data", str(tmp_path / "empty")])
+    assert "no music files" in complaint(capsys, ["train", "--data", str(tmp_path / "empty")])
 
 
 def test_only_truncated_midi_files(capsys, tmp_path):
