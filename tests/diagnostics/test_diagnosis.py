@@ -15,6 +15,8 @@ from longspan.data.music import MusicData
 from longspan.diagnostics.data_checks import check_data
 from longspan.diagnostics.diagnosis import Diagnosis, kept_diagnosis
 from longspan.diagnostics.landscape import landscape, standing
+from longspan.report import read_report, render_report
+from longspan.reporting.diagnosis_section import diagnosis_charts
 from longspan.training.runs import Run
 from longspan.training.state import to_named
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
@@ -101,6 +103,15 @@ def _early_answers() -> Pairs:
     noise = np.random.default_rng(0).standard_normal((3, 301, 1)).astype(np.float32)
     splits = {name: ([each[:-1]], [each[1:] / 2]) for name, each in zip(("train", "valid", "test"), noise, strict=True)}
     return Pairs("early", "numbers", 1, splits, 1)
+
+
+def test_the_page_draws_it(trained, diagnosis):
+    charts = {chart.title: chart for chart in diagnosis_charts(diagnosis.measures)}
+    assert [y for _, y in charts["Gradient by lag"].series[0].points] == diagnosis.measures.gradient.norms
+    assert charts["Loss along the gradient"].rules[1].at == diagnosis.measures.landscape.along_gradient.clipped
+    assert "Price of a repeat" in charts
+    assert len(charts["Dead units, over training"].series[0].points) == 1
+    assert "<h3>Diagnosis</h3>" in render_report([read_report(trained.run.path)])
 
 
 def test_data_are_checked_without_a_model():

@@ -11,6 +11,7 @@ from longspan import __version__
 from longspan.metrics import METRICS, duration, number
 from longspan.reporting import markup
 from longspan.reporting.charts import run_charts, study_charts
+from longspan.reporting.diagnosis_section import diagnosis_content
 from longspan.reporting.run_report import RunReport, ScoreValue
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reporting.study_report import StudyReport, TrialValue
@@ -75,6 +76,7 @@ def run_content(run: RunReport, tempo: float) -> str:
             f"<p>{said}</p>",
             markup.tiles(_run_tiles(run)),
             markup.grid(figures),
+            "" if run.diagnosis is None else diagnosis_content(run.diagnosis),
             _samples(run, tempo),
             "<h3>Settings</h3>",
             _settings(run),

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from longspan.config import TrainConfig, as_dict
+from longspan.diagnostics.diagnosis import Diagnosis, kept_diagnosis
 from longspan.errors import InputError
 from longspan.metrics import METRICS
 from longspan.reporting.samples import MusicSample, TextSample
@@ -56,6 +57,8 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     """Processor time of a typical epoch with its validation."""
     versions: dict[str, str]
     samples: list[MusicSample] | list[TextSample] = []
+    diagnosis: Diagnosis | None = None
+    """What `longspan diagnose` kept in the folder, if it is of these weights."""
 
 
 def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = None) -> RunReport:
@@ -79,6 +82,7 @@ def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = 
         epoch_seconds=typical_epoch_seconds(run),
         versions=_versions(run),
         samples=samples or [],
+        diagnosis=kept_diagnosis(run),
     )
 
 
