@@ -97,7 +97,8 @@ def wrong_studies(study: Path, folder: Path, count: int, seed: int) -> list[str]
         (copy / name).write_bytes(mutant)
         try:
             StudyFolder.read(copy)
-            open_study(storage.default_url(copy), None).slots()
+            with storage.explain_outage(storage.default_url(copy)):  # as everything that works on a study does
+                open_study(storage.default_url(copy), None).slots()
         except InputError as error:
             if not str(error).isprintable():
                 wrong.append(f"{name} of seed {seed + number}: not one line: {error}")

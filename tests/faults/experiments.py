@@ -84,7 +84,7 @@ def kills_of_runs(bench: Bench, seed: int, kills: int = 4) -> Tally:
 def forgetful_runs(bench: Bench, seed: int) -> Tally:
     """Resumed without the state of the optimizer."""
     subject, path = bench.subject("sgd+crm"), bench.empty("run") / "run"
-    subject.go(path, "kill sync 30")
+    subject.go(path, "kill sync 90")
     assert subject.go(path, "forget").returncode == 0
     same = runs.essence(path) == runs.essence(subject.whole())
     return Tally(1, [] if same else ["the weights differ"])

@@ -348,8 +348,13 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
 
 def open_study(url: str, name: str | None = None) -> Study:
     """Open a study in the storage; without a name, the only one there."""
-    optuna = storage.import_optuna()
     storage.check_exists(url)
+    with storage.explain_outage(url):
+        return _opened(url, name)
+
+
+def _opened(url: str, name: str | None) -> Study:
+    optuna = storage.import_optuna()
     rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS)
     ours = [found.study_name for found in optuna.get_all_study_summaries(rdb) if "definition" in found.user_attrs]
     chosen = ours[0] if name is None and len(ours) == 1 else name
