@@ -21,6 +21,7 @@ from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset, usual_memory
 from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
+from longspan.data.vocabulary import Vocabulary
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
 from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, remember
@@ -88,14 +89,17 @@ class Trained:
         prime: np.ndarray | Sequence[int] | None = None,
         held: np.ndarray | None = None,
         avoid_silence: bool = False,
+        unknown: bool = False,
     ) -> np.ndarray:
         """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
 
-        Numbers, those of the prime too, are in the units of the data. `temperature`, `held` and `avoid_silence` are
+        Numbers, those of the prime too, are in the units of the data. The unknown token of a text is drawn only if
+        `unknown`; else all other symbols keep their odds to each other. `temperature`, `held` and `avoid_silence` are
         explained at `longspan.sampling.generate.generate`.
         """
         record = self.run.data
-        record.kind_to_sample()
+        if record.kind_to_sample() == "text" and held is None and not unknown:
+            held = Vocabulary.of(record).without_unknown()
         drawn = generate(
             self.model,
             length=length,

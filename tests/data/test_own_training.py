@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import longspan
+from longspan import cli
 from longspan.data import Sequences
 from tests.support.catalog import tiny_labels, tiny_series
 
@@ -49,6 +50,20 @@ def test_samples_are_in_the_units_of_the_data_and_continue_a_prime(series):
     drawn = series.sample(30, num=2, prime=np.full((5, 2), 20.0))
     assert drawn.shape == (2, 30, 2)
     assert 10 < drawn.mean() < 30
+
+
+def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys):
+    assert cli.run(["sample", str(series.run.path), "--length", "4"]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == "column 0,column 1"
+    assert len(rows) == 4
+    (tmp_path / "prime.csv").write_text("a,b\n20,21\n20.5,20\n")
+    written = tmp_path / "drawn.csv"
+    assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "prime.csv"), "-o", str(written)]) == 0
+    assert written.read_text().splitlines()[1:3] == ["20,21", "20.5,20"]
+    (tmp_path / "bad.csv").write_text("a\n20\n21\n")
+    assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "bad.csv")]) == 2
+    assert "expected 2 finite numbers" in capsys.readouterr().err
 
 
 def test_real_inputs_with_classes_are_learned(tmp_path):

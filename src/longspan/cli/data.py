@@ -70,7 +70,7 @@ class ImportOptions:
     """
 
     path: Annotated[Path, tyro.conf.Positional]
-    """Folder of music files, .npz of piano rolls, or text file."""
+    """Folder of music files, text file, table (.csv, .tsv, .parquet), or arrays (.npz, .npy)."""
     name: str
     """Name of the data set."""
     frames_per_beat: int | None = None
@@ -81,12 +81,29 @@ class ImportOptions:
     """Music: move every training song up or down by at most this many semitones, differently in every epoch."""
     separate: bool = False
     """Music: release a key a frame early where it is struck again at once, so that repeated notes stay repeated."""
-    unit: Literal["character", "word"] = "character"
-    """Text: the kind of symbol."""
+    unit: Literal["character", "byte", "word", "token"] = "character"
+    """Text: the kind of symbol: characters, bytes, words between blanks, or tokens, which are words and punctuation
+    marks."""
     vocabulary_size: int = 10_000
     """Text: maximum size of the vocabulary; rarer symbols become <unk>."""
+    minimum_count: int | None = None
+    """Text: symbols seen less often in training become <unk>; by default 2 for words and 1 for characters."""
+    inputs: str | None = None
+    """Tables: input columns, separated by commas; by default all that are not otherwise used."""
+    targets: str | None = None
+    """Tables: target columns, separated by commas; by default the next row of the inputs is predicted."""
+    ids: str | None = None
+    """Tables: column that says which sequence a row belongs to; without it all rows are one sequence."""
+    ahead: int = 0
+    """Tables: predict the targets of so many rows later."""
+    at_end: bool = False
+    """Tables: ask for a target at the last row of each sequence only."""
+    input_kind: Literal["numbers", "binary", "symbols"] | None = None
+    """Tables and arrays: what the inputs are, if it does not follow from them."""
+    target_kind: Literal["numbers", "binary", "symbols"] | None = None
+    """Tables: what the targets are; by default words and at most 20 different whole numbers are classes."""
     seed: int = 0
-    """Music: determines which songs go to which split."""
+    """Music, tables and arrays: determines which songs or ids go to which split."""
     replace: bool = False
     """Replace an existing data set of that name."""
     data_dir: Path | None = None
@@ -159,6 +176,14 @@ def _import(arguments: list[str]) -> None:
             seed=options.seed,
             unit=options.unit,
             vocabulary_size=options.vocabulary_size,
+            minimum_count=options.minimum_count,
+            inputs=_names(options.inputs),
+            targets=_names(options.targets),
+            ids=options.ids,
+            ahead=options.ahead,
+            at_end=options.at_end,
+            input_kind=options.input_kind,
+            target_kind=options.target_kind,
             replace=options.replace,
             progress=progress,
         )
@@ -177,6 +202,10 @@ def _remove(arguments: list[str]) -> None:
     options = parse(RemoveOptions, arguments, "longspan data remove")
     gone = remove_imported(options.name, options.data_dir)
     Console(highlight=False).print(printable(f"removed {options.name} ({gone})"), markup=False, soft_wrap=True)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _load(options: NameOptions):
@@ -202,13 +231,19 @@ def _show_summary(summary) -> None:
     for name, split in summary.splits.items():
         splits.add_row(name, *(number(value) for value in asdict(split).values()))
     console.print(splits)
-    console.print("Trivial baselines on the test split:")
-    for name, value in asdict(summary.baselines).items():
-        if value is None:
-            continue
-        metric = next((metric for ending, metric in METRICS.items() if name.endswith(ending)), None)
-        shown = f"{metric.show(value)} {metric.unit}".rstrip() if metric else number(value, 3)
-        console.print(f"  {name.replace('_', ' '):<28} {shown}")
+    console.print(_baseline_table(summary.baselines.rows(), summary.metrics))
+
+
+def _baseline_table(rows: list[tuple[str, dict[str, float]]], asked: tuple[str, ...]) -> Table:
+    names = {name for _, figures in rows for name in figures} & {"log_likelihood", *asked}
+    metrics = [metric for name, metric in METRICS.items() if name in names]
+    table = Table(box=None)
+    table.add_column("simple predictors, test split")
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
+    for label, figures in rows:
+        table.add_row(label, *(metric.show(figures.get(metric.name)) for metric in metrics))
+    return table
 
 
 ACTIONS = {"list": _list, "get": _get, "info": _info, "import": _import, "remove": _remove}

@@ -1,4 +1,4 @@
-"""`longspan sample`: generate music or text from a trained model."""
+"""`longspan sample`: generate music, text or series from a trained model."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ from longspan.cli import print_json
 from longspan.cli.options import parse
 from longspan.cli.sample_media import Medium, medium_of, numbered
 from longspan.cli.sample_options import SampleOptions, check
-from longspan.errors import InputError
 from longspan.files import write_atomic
 from longspan.training.runs import Run
 
@@ -15,10 +14,7 @@ from longspan.training.runs import Run
 def run(arguments: list[str]) -> int:
     options = parse(SampleOptions, arguments, "longspan sample")
     sampled = Run.open(options.path)
-    kind = sampled.data.kind_to_sample()
-    if kind == "series":
-        raise InputError("series are sampled from Python: longspan.open_run(path).sample(length)")
-    check(options, kind)
+    check(options, sampled.data.kind_to_sample())
     medium = medium_of(options, sampled.data)
     runtime.prepare(sampled.config.threads)
     import jax

@@ -1,10 +1,10 @@
-"""The differences between sampling music and text: how samples begin, what they become, and how they are shown."""
+"""The differences between sampling music, text and series: how samples begin, what they become, how they are shown."""
 
 import shutil
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from longspan.data.vocabulary import Vocabulary
 from longspan.sampling.held import held_keys
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
 from longspan.sampling.picture import to_blocks
-from longspan.sampling.prime import name_some, read_music_prime, read_text_prime
-from longspan.sampling.render import render_music, render_text
+from longspan.sampling.prime import name_some, read_music_prime, read_series_prime, read_text_prime
+from longspan.sampling.render import render_music, render_series, render_text
 
 DEFAULT_BEATS = 64
-DEFAULT_LENGTHS = {"word": 100, "character": 500}
+DEFAULT_LENGTHS = {"word": 100, "token": 100, "character": 500, "byte": 500}
+DEFAULT_STEPS = 100
 
 
 class Medium(ABC):
@@ -30,6 +31,7 @@ class Medium(ABC):
     prime: np.ndarray | None = None
     held: np.ndarray | None = None
     end_token: int | None = None
+    held: np.ndarray | None = None
 
     def __init__(self, options: SampleOptions):
         self.options = options
@@ -115,10 +117,11 @@ class Text(Medium):
 
     def __init__(self, options: SampleOptions, record: DataRecord):
         super().__init__(options)
-        self.unit: Literal["word", "character"] = "word" if record.unit == "word" else "character"
+        self.vocabulary = Vocabulary.of(record)
+        self.unit = self.vocabulary.unit
         self.length = options.length or DEFAULT_LENGTHS[self.unit]
         self.end_token = record.end_token or 0
-        self.vocabulary = Vocabulary(self.unit, tuple(record.vocabulary or ()))
+        self.held = None if options.unknown else self.vocabulary.without_unknown()
         if options.prime is not None:
             self.prime, unknown = read_text_prime(options.prime, self.vocabulary)
             self.prime = self.prime[: options.prime_length]
@@ -147,9 +150,40 @@ class Text(Medium):
         return {} if self.outputs else {"text": finished}
 
 
+class Series(Medium):
+    """A user's own sequences: tables in the units of the data."""
+
+    def __init__(self, options: SampleOptions, record: DataRecord):
+        super().__init__(options)
+        self.record = record
+        self.length = options.length or DEFAULT_STEPS
+        self.end_token = record.end_token
+        if options.prime is not None:
+            self.prime = read_series_prime(options.prime, record)[: options.prime_length]
+
+    def finish(self, sample: np.ndarray) -> np.ndarray:
+        prime = None if self.options.omit_prime else self.prime
+        steps = sample if prime is None else np.concatenate([prime, sample])
+        steps = self.record.in_units(steps)
+        return np.array(self.record.labels)[steps] if self.record.labels else steps
+
+    def render(self, finished: np.ndarray, ending: str) -> bytes:
+        return render_series(finished, ending, self.record.columns)
+
+    def show(self, finished: list[np.ndarray], written: list[Path]) -> None:
+        if written:
+            say(written, f"{self.length} steps drawn, seed {self.options.seed}", self.remarks)
+        for steps in [] if written else finished:
+            sys.stdout.write(render_series(steps, ".csv", self.record.columns).decode())
+
+    def describe(self, finished: list[np.ndarray]) -> dict:
+        return {} if self.outputs else {"steps": [steps.tolist() for steps in finished]}
+
+
 def medium_of(options: SampleOptions, record: DataRecord) -> Medium:
     """The medium of a run's data."""
-    return Music(options, record) if record.kind == "music" else Text(options, record)
+    kinds = {"music": Music, "text": Text, "series": Series}
+    return kinds[record.kind_to_sample()](options, record)
 
 
 def numbered(path: Path, num: int) -> list[Path]:

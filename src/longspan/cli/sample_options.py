@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from longspan.data.dataset import Sampled
 from longspan.errors import InputError
 from longspan.sampling.prime import MAX_SHIFT
 from longspan.sampling.render import ENDINGS, INSTRUMENTS
@@ -19,7 +20,7 @@ MAX_STEPS = 2_000_000
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Generate music or text from a trained model."""
+    """Generate music, text or series from a trained model."""
 
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
@@ -61,11 +62,13 @@ class SampleOptions:
     """Instrument written to .mid: a name such as organ, strings or fiddle, or a General MIDI number from 1 to 128."""
     re_attack: bool = False
     """Strike a note again in every frame instead of holding it."""
+    unknown: bool = False
+    """Text: draw <unk>, too. By default it never is, and all other symbols keep their odds to each other."""
     json: bool = False
     """Print only a description of what was written, as JSON."""
 
 
-def check(options: SampleOptions, kind: Literal["music", "text"]) -> None:
+def check(options: SampleOptions, kind: Sampled) -> None:
     """Refuse options that are invalid, or invalid for this kind of data."""
     for flag, value in (("--length", options.length), ("--num", options.num), ("--prime-length", options.prime_length)):
         if value is not None and value < 1:
@@ -88,7 +91,7 @@ def check(options: SampleOptions, kind: Literal["music", "text"]) -> None:
         _check_output(path, kind)
 
 
-def _check_output(path: Path, kind: Literal["music", "text"]) -> None:
+def _check_output(path: Path, kind: Sampled) -> None:
     if path.suffix.lower() not in ENDINGS[kind]:
         raise InputError(f"a sample of {kind} can be written to {', '.join(ENDINGS[kind])}: got {path}")
     if path.is_dir():

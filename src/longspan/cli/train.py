@@ -191,7 +191,7 @@ def run_to_end(run: Run, content: Dataset, watching: Watching, prepare: Callable
 
                 remember(run, name, outcome.model, content)
             result = scores_of(run, outcome.model, content, "test")
-            run.write_result(result)
+            run.write_result({**result, "baselines": dict(content.baselines("test").rows())})
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
         return cli.DIVERGED
@@ -291,13 +291,14 @@ def show_scores(run: Run, data: Dataset, split: str, result: dict[str, Any], rea
 
 
 PIECE = {"music": "song", "text": "text"}
-SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500"}
+SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500", "series": "-o sample.csv"}
 """Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
 
 
 def next_commands(run: Run, split: str) -> str:
     """Commands to try on a run whose scores were just shown, one per line."""
-    commands = [f"sample {run.path} {SAMPLED_AS[run.data.kind]}"] if run.data.kind in SAMPLED_AS else []
+    kind = "series" if run.data.next_step else run.data.kind
+    commands = [f"sample {run.path} {SAMPLED_AS[kind]}"] if kind in SAMPLED_AS else []
     commands += [f"diagnose {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
     return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 

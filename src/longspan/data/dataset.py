@@ -332,6 +332,8 @@ class DataSummary:
     splits: dict[str, Any]
     """A dataclass of sizes for each split."""
     baselines: Baselines
+    metrics: tuple[str, ...] = ()
+    """Scores that apply, besides the log-likelihood."""
     frames_per_beat: int | None = None
     unit: str | None = None
     vocabulary_size: int | None = None
@@ -348,6 +350,7 @@ def summarize(data: Dataset) -> DataSummary:
         data.fingerprint,
         {split: data.split_figures(split) for split in SPLITS},
         data.baselines("test"),
+        data.metrics,
         remarks=data.remarks,
         **data.details(),
     )

@@ -7,6 +7,7 @@ both, so scores and samples are in the units of the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -54,7 +55,8 @@ class Description(msgspec.Struct, frozen=True):
     target_scaling: Scaling | None = None
 
 
-class OwnSplit(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class OwnSplit:
     """Sizes of a split."""
 
     sequences: int
@@ -206,10 +208,6 @@ class Sequences(Dataset):
     def target_kind(self) -> TargetKind:
         kinds: Mapping[Kind, TargetKind] = {"numbers": "measurements", "binary": "switches", "symbols": "labels"}
         return kinds[self.description.target_kind]
-
-    @property
-    def implied_settings(self) -> dict[str, Any]:
-        return {}
 
     def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
         return self._arranged(self.pairs[split], chunk_length, lanes)

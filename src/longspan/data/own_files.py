@@ -95,6 +95,13 @@ def read_table(
     return Sequences(sources, parts, input_kind=input_kind, target_kind=kind, columns=names, **common)
 
 
+def read_steps(path: Path, columns: Sequence[str] | None) -> np.ndarray:
+    """The rows of a table, those columns that are named or all of them."""
+    table = _columns_of(path)
+    _check_names(table, list(columns or ()), path)
+    return _stacked(table, list(columns or table), np.arange(len(next(iter(table.values())))), path)
+
+
 def read_own_file(path: Path, name: str, **options: Any) -> Sequences:
     """Read a table, or an array whose next step is predicted."""
     if path.suffix.lower() in TABLES:

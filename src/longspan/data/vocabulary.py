@@ -8,10 +8,11 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
+from longspan.data.dataset import DataRecord
 from longspan.errors import InputError
 
 Unit = Literal["word", "token", "character", "byte"]
@@ -52,6 +53,19 @@ class Vocabulary:
             return "".join(tokens)
         text = re.sub(f" ?{END} ?", END, " ".join(tokens))
         return re.sub(r"(?<=[(\[{]) | (?=[.,;:!?%)\]}])", "", text) if self.unit == "token" else text
+
+    @staticmethod
+    def of(record: DataRecord) -> Vocabulary:
+        """The vocabulary of a run on text."""
+        return Vocabulary(cast(Unit, record.unit or "character"), tuple(record.vocabulary or ()))
+
+    def without_unknown(self) -> np.ndarray | None:
+        """What sampling must hold so that it never draws the unknown token; None if there is none."""
+        if self.unknown is None or len(self.tokens) < 3:
+            return None
+        held = np.full((1, len(self.tokens)), -1, np.int8)
+        held[0, self.unknown] = 0
+        return held
 
     @property
     def unknown(self) -> int | None:

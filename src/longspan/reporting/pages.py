@@ -75,6 +75,7 @@ def run_content(run: RunReport, tempo: float) -> str:
         [
             f"<p>{said}</p>",
             markup.tiles(_run_tiles(run)),
+            _baselines(run),
             markup.grid(figures),
             "" if run.diagnosis is None else diagnosis_content(run.diagnosis),
             _samples(run, tempo),
@@ -93,6 +94,21 @@ def _run_tiles(run: RunReport) -> list[str]:
         )
     made.append(markup.tile("Epochs", str(len(run.epochs)), escape(duration(run.seconds)) + " of training"))
     return made
+
+
+def _baselines(run: RunReport) -> str:
+    """The scores beside those of simple predictors."""
+    metrics = [METRICS[score.metric] for score in run.scores if score.metric in METRICS]
+    if not run.baselines or not metrics:
+        return ""
+
+    def row(label: str, figures: dict[str, float], kind: str = "") -> str:
+        cells = [markup.number_cell(markup.true_minus(metric.show(figures.get(metric.name)))) for metric in metrics]
+        return markup.row(label, cells, kind)
+
+    ours = row("this model", {score.metric: score.ours for score in run.scores}, "best")
+    rows = [ours, *(row(label, figures) for label, figures in run.baselines.items())]
+    return markup.table("Beside simple predictors, test split", ["", *(metric.heading for metric in metrics)], rows)
 
 
 def _score_tile(score: ScoreValue) -> str:

@@ -49,6 +49,8 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     clip: float | None
     """The gradient norm to which gradients were clipped; None without clipping, or before `auto` is known."""
     scores: list[ScoreValue]
+    baselines: dict[str, dict[str, float]]
+    """What simple predictors reach on the test split, by name and metric."""
     settings: dict
     changed: list[str]
     """Settings that differ from their defaults."""
@@ -76,6 +78,7 @@ def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = 
         best_epoch=max(epochs, key=lambda each: each.valid).epoch if epochs else None,
         clip=_clip(run),
         scores=_scores(run),
+        baselines=(run.result() or {}).get("baselines", {}),
         settings=settings,
         changed=[name for name, value in settings.items() if value != getattr(default, name)],
         seconds=seconds_trained(run),

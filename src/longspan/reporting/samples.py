@@ -9,7 +9,7 @@ from longspan.sampling.notes import lowest_sounding_pitch, to_score
 from longspan.training.runs import Run
 
 BEATS = 48
-SYMBOLS = {"word": 80, "character": 400}
+SYMBOLS = {"word": 80, "token": 80, "character": 400, "byte": 400}
 
 
 class Note(NamedTuple):
@@ -47,6 +47,7 @@ def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[
     record = run.data
     frames_per_beat = record.frames_per_beat or 1
     length = BEATS * frames_per_beat if record.kind == "music" else SYMBOLS[record.unit or "character"]
+    text = Vocabulary.of(record) if record.kind == "text" else None
     drawn = generate(
         trained_model(run),
         length=length,
@@ -54,10 +55,9 @@ def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[
         key=jax.random.key(seed),
         end_token=record.end_token,
         proposal=proposal_of(run),
+        held=None if text is None else text.without_unknown(),
     )
-    if record.kind == "text":
-        unit = "word" if record.unit == "word" else "character"
-        text = Vocabulary(unit, tuple(record.vocabulary or ()))
+    if text is not None:
         return [TextSample(text.decode(sample.tolist())) for sample in drawn]
     lowest = lowest_sounding_pitch(record.octave_shift)
     return [_music_sample(roll, frames_per_beat, lowest) for roll in drawn]

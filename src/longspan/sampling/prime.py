@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longspan.data.dataset import DataRecord
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
+from longspan.data.own_files import read_array, read_steps
 from longspan.data.rolls import round_to_frames
 from longspan.data.sequences import Song
 from longspan.data.text import read_text
@@ -88,6 +90,30 @@ def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:
         raise InputError(f"{path} is empty, expected some text to continue")
     _check_length(path, len(tokens), vocabulary.unit)
     return TextPrime(tokens, unknown)
+
+
+def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
+    """Read steps to continue from a table or an array, in the units of the data, as a model sees them."""
+    steps = read_array(path) if path.suffix.lower() == ".npy" else read_steps(path, record.columns)
+    if record.labels is not None or record.kind == "classes":
+        steps = _numbered(steps.ravel(), record, path)
+    else:
+        steps = steps.reshape(len(steps), -1)
+        if steps.shape[1] != record.size or steps.dtype.kind not in "biuf" or not np.isfinite(steps).all():
+            raise InputError(f"{path} has steps of shape {steps.shape[1:]}: expected {record.size} finite numbers each")
+    _check_length(path, len(steps), "step")
+    return record.as_seen(steps) if record.kind == "numbers" else steps
+
+
+def _numbered(steps: np.ndarray, record: DataRecord, path: Path) -> np.ndarray:
+    labels = record.labels or [str(number) for number in range(record.size)]
+    numbers = {label: number for number, label in enumerate(labels)}
+    unknown = [str(step) for step in steps if str(step) not in numbers]
+    if unknown:
+        raise InputError(
+            f"{path} has the symbol {unknown[0]!r}, which the run does not know: expected {', '.join(labels[:20])}"
+        )
+    return np.array([numbers[str(step)] for step in steps], np.int32)
 
 
 def name_some(tokens: list[str]) -> str:

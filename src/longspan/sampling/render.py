@@ -1,6 +1,8 @@
 """The file formats of samples of music and text, by file ending."""
 
+import csv
 import io
+from collections.abc import Sequence
 
 import mido
 import numpy as np
@@ -16,6 +18,20 @@ from longspan.sampling.png import to_png
 def render_text(text: str) -> str:
     """The content of a text file, with exactly one newline at its end."""
     return text.removesuffix("\n") + "\n"
+
+
+def render_series(steps: np.ndarray, ending: str, columns: Sequence[str] | None = None) -> bytes:
+    """The content of a file of steps, one a row: `.npy`, or `.csv` with the names of the columns."""
+    content = io.BytesIO()
+    if ending == ".npy":
+        np.save(content, steps)
+        return content.getvalue()
+    rows = steps[:, None] if steps.ndim == 1 else steps
+    names = columns or (["symbol"] if steps.ndim == 1 else [f"column {number}" for number in range(rows.shape[1])])
+    text = io.StringIO(newline="")
+    shown = [[f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in rows.tolist()]
+    csv.writer(text, lineterminator="\n").writerows([names, *shown])
+    return text.getvalue().encode()
 
 
 TICKS_PER_BEAT = 480
@@ -146,7 +162,7 @@ MUSIC_FORMATS = {
     ".png": lambda score, tempo: to_png(draw(score)),
     ".svg": lambda score, tempo: to_svg(draw(score)).encode(),
 }
-ENDINGS = {"music": tuple(MUSIC_FORMATS), "text": (".txt",)}
+ENDINGS = {"music": tuple(MUSIC_FORMATS), "text": (".txt",), "series": (".csv", ".npy")}
 
 
 def render_music(score: Score, ending: str, tempo: float) -> bytes:
