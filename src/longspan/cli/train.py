@@ -236,8 +236,9 @@ def attach_memory(run: Run, content: Dataset, name: str, *, as_json: bool) -> in
     with run.locked():
         remember(run, name, model, content)
         result = scores_of(run, model, content, "test")
-        if run.result() is not None:
-            run.write_result(result)
+        before = run.result()
+        if before is not None:
+            run.write_result({**before, **result})
     return _show(run, content, "test", result, as_json=as_json)
 
 
