@@ -31,7 +31,6 @@ class Medium(ABC):
     prime: np.ndarray | None = None
     held: np.ndarray | None = None
     end_token: int | None = None
-    held: np.ndarray | None = None
 
     def __init__(self, options: SampleOptions):
         self.options = options
