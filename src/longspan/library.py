@@ -20,8 +20,8 @@ from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset, usual_memory
-from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
 from longspan.data.vocabulary import Vocabulary
+from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
 from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, remember

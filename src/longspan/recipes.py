@@ -62,7 +62,7 @@ OUTPUTS = {
 }
 
 GATED = {"activation": "tanh", "recurrent_scale": 1.0, "input_scale": 0.1}
-CELLS = dict.fromkeys(("lstm", "gru", "lru"), GATED)
+CELLS: dict[str, dict] = dict.fromkeys(("lstm", "gru", "lru"), GATED)
 CELLS |= {"multiplicative": {"activation": "tanh"}, "rate": {"activation": "rectifier"}}
 """Settings that suit other units than those of the paper; the last layer's, where there are several."""
 
