@@ -81,7 +81,7 @@ def register_memory(memory: type[Memory]) -> type[Memory]:
 def remember(run: Run, name: str, model: SequenceModel, data: Dataset) -> Memory:
     """Fit a memory to the best weights of a run and keep it in the run folder."""
     memory = MEMORIES[name].fitted(model, data)
-    run.write_memory(name, memory.values())
+    run.write_memory({"memory": name, "model": run.model_checksum(), **memory.values()})
     return memory
 
 
@@ -90,9 +90,13 @@ def memory_of(run: Run) -> Memory:
     kept = run.memory()
     if kept is None:
         raise InputError(f"{run.path} has no memory: `longspan remember {run.path}` fits one")
-    name, values = kept
+    if kept.pop("model", None) != run.model_checksum():
+        raise InputError(
+            f"the memory in {run.path} was fitted to other weights than it has now: "
+            f"`longspan remember {run.path}` fits it again"
+        )
     try:
-        return MEMORIES[name].from_values(values)
+        return MEMORIES[kept.pop("memory")].from_values(kept)
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{run.path / 'memory.json'} lacks {error}: `longspan remember {run.path}` fits it again"

@@ -277,28 +277,18 @@ class Run:
         except SafetensorError as error:
             raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
 
-    def write_memory(self, name: str, values: dict) -> None:
-        """Write a memory that was fitted to the best weights."""
-        self.files.write("memory.json", _pretty({"memory": name, "model": self._model_checksum(), **values}))
+    def write_memory(self, values: dict) -> None:
+        self.files.write("memory.json", _pretty(values))
+
+    def memory(self) -> dict | None:
+        """The memory in the folder, which may have been fitted to earlier weights; None if there is none."""
+        return self._read_json("memory.json")
 
     @property
     def memory_name(self) -> str | None:
-        """Name of the memory in the folder, which may have been fitted to earlier weights; None if there is none."""
-        return (self._read_json("memory.json") or {}).get("memory")
+        return (self.memory() or {}).get("memory")
 
-    def memory(self) -> tuple[str, dict] | None:
-        """Name and values of the memory of the best weights; None if the run has none."""
-        values = self._read_json("memory.json")
-        if values is None:
-            return None
-        if values.pop("model", None) != self._model_checksum():
-            raise InputError(
-                f"the memory in {self.path} was fitted to other weights than it has now: "
-                f"`longspan remember {self.path}` fits it again"
-            )
-        return values.pop("memory", ""), values
-
-    def _model_checksum(self) -> str:
+    def model_checksum(self) -> str:
         return hashlib.sha256(self.files.read("model.safetensors") or b"").hexdigest()
 
     def write_result(self, result: dict) -> None:
