@@ -68,8 +68,9 @@ def _repeats(seen: Measures) -> Chart:
 
 
 def _cut(name: str, cut: Cut) -> Chart:
-    rules = [Rule("x", cut.unclipped, "full step")]
-    rules += [] if cut.clipped is None else [Rule("x", cut.clipped, "clipped step")]
+    rules = [Rule("x", cut.unclipped, "full")]
+    if cut.clipped is not None and cut.clipped < 0.99 * cut.unclipped:
+        rules.append(Rule("x", cut.clipped, "clipped"))
     series = [
         Series(label, [(at, loss) for at, loss in zip(cut.distances, losses, strict=True) if loss is not None], tone)
         for label, losses, tone in (("its chunk", cut.chunk, "second"), ("all chunks", cut.sample, "first"))
