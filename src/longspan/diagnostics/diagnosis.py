@@ -112,6 +112,9 @@ def findings_of(seen: Measures, config: TrainConfig, prescribe: Prescriber) -> l
 def _with_experience(finding: Finding, brought: Mapping[str, Brought]) -> Finding:
     if finding.name not in brought:
         return finding
-    first, *others = finding.remedies
-    known = msgspec.structs.replace(first, brought=brought[finding.name])
-    return msgspec.structs.replace(finding, remedies=[known, *others])
+    tried = next((remedy for remedy in finding.remedies if remedy.settings), None)
+    known = [
+        msgspec.structs.replace(remedy, brought=brought[finding.name]) if remedy is tried else remedy
+        for remedy in finding.remedies
+    ]
+    return msgspec.structs.replace(finding, remedies=known)
