@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.files import check_plain_name
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
-from longspan.search.space import HEARTBEAT_SECONDS, Choices, Interval, StudyDefinition, check_same, rounded
+from longspan.search.space import HEARTBEAT_SECONDS, StudyDefinition, check_same
 
 REFERENCE_SLOTS = 5
 """With pruning, the number of slots that always run to their end and serve as references for all others."""
@@ -297,7 +297,7 @@ class Study:
 
     def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> int:
         """Create an attempt at a slot; return its number in the storage."""
-        parameters, distributions = recorded_parameters(self.definition, number)
+        parameters, distributions = storage.recorded_parameters(self.definition, number)
         template = storage.import_optuna().create_trial(
             state=state,
             value=value,
@@ -376,47 +376,3 @@ def _definition_of(found: Any) -> StudyDefinition:
     if definition.name != found.study_name:
         raise InputError(f"study {found.study_name!r} says that it is {definition.name!r}: name another one")
     return definition
-
-
-def recorded_parameters(definition: StudyDefinition, slot: int) -> tuple[dict, dict]:
-    """Parameters and distributions of a slot as Optuna records them and its dashboard shows them.
-
-    The recipe of slot 0 may lie outside the space, so ranges are widened to include it; a value that no range can
-    include (zero on a logarithmic axis) is left out. The trial's run folder has every setting in any case.
-    """
-    config, space = definition.config_of(slot), definition.parsed_space
-    parameters, distributions = {}, {}
-    for name, dimension in space.items():
-        value, shipped = getattr(config, name), getattr(definition.base, name)
-        if isinstance(dimension, Choices):
-            kind = storage.import_optuna().distributions.CategoricalDistribution
-            distributions[name] = kind(tuple(dict.fromkeys((*dimension.values, shipped))))
-        elif isinstance(dimension, Interval) and _fits(value, dimension):
-            distributions[name] = _range(dimension, [shipped, *_slowed(dimension, definition)])
-        if name in distributions:
-            parameters[name] = value
-    return parameters, distributions
-
-
-def _range(interval: Interval, others: list):
-    """The range of an interval, widened to include other values if possible."""
-    kinds = storage.import_optuna().distributions
-    held = [interval.low, interval.high, *(value for value in others if _fits(value, interval))]
-    low, high = min(held), max(held)
-    if interval.whole:
-        return kinds.IntDistribution(int(low), int(high), log=interval.log)
-    return kinds.FloatDistribution(low, high, log=interval.log)
-
-
-def _fits(value: object, interval: Interval) -> bool:
-    """Whether an interval can be widened to include a value."""
-    return isinstance(value, int | float) and (value > 0 or not interval.log)
-
-
-def _slowed(rate: Interval, definition: StudyDefinition) -> list[float]:
-    """The lowest learning rate that an effective rate can become with momentum."""
-    if not rate.effective:
-        return []
-    momentum = definition.parsed_space.get("momentum")
-    highest = max(momentum.extremes()) if momentum else definition.base.momentum
-    return [rounded(rate.low * (1 - highest))]
