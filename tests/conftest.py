@@ -37,19 +37,3 @@ def unchecked():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
-
-
-@pytest.fixture
-def quick_estimates(monkeypatch):
-    """Of the likelihood of an RBM so small that they are good all the same."""
-    from longspan import evaluation
-    from longspan.models import rbm
-
-    monkeypatch.setattr(evaluation, "ACCURATE_STEPS", 20)
-    monkeypatch.setattr(evaluation, "CHAINS", 2000)
-    monkeypatch.setattr(evaluation, "CHUNK_LENGTH", 20)
-    monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 100, "chains": 1})
-    monkeypatch.setitem(rbm.EFFORTS, "comparable", {"temperatures": 100, "chains": 2})
-    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 300, "chains": 20})
-    monkeypatch.setattr(rbm, "ANNEALED_STEPS", 2)
-    monkeypatch.setattr(rbm, "PLAIN_STEPS", 2)

@@ -19,20 +19,13 @@ from longspan.data.dataset import SPLITS, Chunks, Dataset
 from longspan.data.synthetic import SQUARED_ERROR
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel
-from longspan.models.parts import Effort, EstimatedOutput
+from longspan.models.rbm import Effort, EstimatedOutput
 
 CHUNK_LENGTH = 200
 ACCURACY_SAMPLES = 10
 """Frames sampled for every true frame when accuracy is estimated."""
-CHAINS, CHAINS_AT_A_TIME = 10_000, 500
-"""Frames sampled when each sample needs a long Markov chain (standard error at most 0.5 %), and chains per batch,
-chosen to fit the cache."""
-ACCURATE_STEPS = 800
-"""Steps whose likelihood is estimated accurately, to correct the rough estimate over all steps."""
-GLANCE_STEPS = 400
-"""Steps whose likelihood is estimated after every epoch: always the same steps and the same draws, because models are
-compared with each other. On nottingham the mean over 400 steps differs from that over all steps by 0.17 nats (standard
-deviation)."""
+CHAINS_AT_A_TIME = 500
+"""Markov chains per batch, chosen to fit the cache."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,13 +71,13 @@ class SplitEvaluator:
         runs are compared by `reported_log_likelihood`.
         """
         if isinstance(model.output, EstimatedOutput):
-            return self._glance(model, jax.random.key(0))
+            return self._glance(model, model.output, jax.random.key(0))
         return self._means(_log_probs, model, jax.random.key(0))["log_likelihood"] - self.data.record.log_volume
 
     def reported_log_likelihood(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float | None]:
         """Mean log-likelihood of all steps, with its standard error where it can only be estimated."""
         if isinstance(model.output, EstimatedOutput):
-            return self._estimate(model, key)
+            return self._estimate(model, model.output, key)
         return self.log_likelihood(model), None
 
     def errors(self, model: SequenceModel) -> dict[str, float]:
@@ -134,29 +127,29 @@ class SplitEvaluator:
         hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         targets = self._counted(self.chunks.targets)
         # Steps are used equally often, up to a difference of one.
-        order = np.resize(np.asarray(jax.random.permutation(key_choice, self.steps)), CHAINS)
+        order = np.resize(np.asarray(jax.random.permutation(key_choice, self.steps)), model.output.budget.chains)
         parts = [
             _chain_accuracies(model.output, hidden[chosen], targets[chosen], jax.random.fold_in(key_chains, number))
             for number, chosen in enumerate(order.reshape(-1, CHAINS_AT_A_TIME))
         ]
         return {name: float(np.mean([part[name] for part in parts], dtype=np.float64)) for name in parts[0]}
 
-    def _glance(self, model: SequenceModel, key: PRNGKeyArray) -> float:
+    def _glance(self, model: SequenceModel, output: EstimatedOutput, key: PRNGKeyArray) -> float:
         key_choice, key_estimate = jax.random.split(key)
         hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
-        chosen = self._some_steps(GLANCE_STEPS, key_choice)
+        chosen = self._some_steps(output.budget.glance_steps, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        comparable = np.asarray(_estimated_log_probs("comparable", model.output, hidden[chosen], targets, key_estimate))
+        comparable = np.asarray(_estimated_log_probs("comparable", output, hidden[chosen], targets, key_estimate))
         return float(comparable.astype(np.float64).mean())
 
-    def _estimate(self, model: SequenceModel, key: PRNGKeyArray) -> tuple[float, float]:
+    def _estimate(self, model: SequenceModel, output: EstimatedOutput, key: PRNGKeyArray) -> tuple[float, float]:
         """Mean log-likelihood and its standard error: a rough pass over all steps, corrected by an accurate subset."""
         key_rough, key_choice, key_accurate = jax.random.split(key, 3)
         walked = walk(_log_probs_and_hidden, self.lanes, model, self.chunks, key_rough)
         rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
-        chosen = self._some_steps(ACCURATE_STEPS, key_choice)
+        chosen = self._some_steps(output.budget.accurate_steps, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        accurate = _estimated_log_probs("accurate", model.output, hidden[chosen], targets, key_accurate)
+        accurate = _estimated_log_probs("accurate", output, hidden[chosen], targets, key_accurate)
         return corrected_mean(rough, np.asarray(accurate) - rough[chosen])
 
     def _some_steps(self, most: int, key: PRNGKeyArray) -> np.ndarray:

@@ -13,14 +13,15 @@ from longspan import recipes
 from longspan.data.dataset import SPLITS
 from longspan.data.music import MusicData
 from longspan.evaluation import SplitEvaluator, corrected_mean
-from longspan.models import boltzmann, rbm
+from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
 from longspan.models.model import SequenceModel, build
 from longspan.models.outputs import FREE, OFF, ON, Bernoulli
-from longspan.models.rbm import Rbm
+from longspan.models.rbm import Annealing, Chains, Rbm
 from longspan.training.pretraining import pretrain
 from longspan.training.setup import ChunkSource
 from tests.support import reference_outputs as reference
+from tests.support.quick_rbm import QUICK, with_chains
 
 HIDDEN = 4
 
@@ -138,8 +139,9 @@ def make_output(keys=5, units=3, divergence_steps=2, scale=1.0, tempering=0) -> 
 
 
 @eqx.filter_jit
-def build_model() -> SequenceModel:
-    return build(recipes.settings("rbm:sgd+c", "jsb"), 88, np.full(88, 0.05), key=jax.random.key(0))
+def build_model(chains: Chains = QUICK) -> SequenceModel:
+    model = build(recipes.settings("rbm:sgd+c", "jsb"), 88, np.full(88, 0.05), key=jax.random.key(0))
+    return SequenceModel(model.cell, with_chains(model.output, chains))
 
 
 def machine_of(output: Rbm, hidden) -> Biases:
@@ -225,9 +227,8 @@ def test_gradient_reaches_the_recurrent_network():
     assert np.abs(gradient(model.cell.recurrent)).max() > 0
 
 
-@pytest.mark.usefixtures("quick_estimates")
 def test_log_prob_estimates_the_exact_likelihood():
-    output = make_output(keys=20, units=10, scale=0.4)
+    output = with_chains(make_output(keys=20, units=10, scale=0.4))
     hidden = normal(1, (30, 2, HIDDEN))
     targets = jnp.asarray(np.random.default_rng(2).random((30, 2, 20)) < 0.3, jnp.uint8)
     flat = hidden.reshape(-1, HIDDEN)
@@ -280,12 +281,9 @@ def two_songs() -> MusicData:
     return MusicData("two songs", dict.fromkeys(SPLITS, songs), frames_per_beat=1)
 
 
-@pytest.mark.usefixtures("quick_estimates")
-def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monkeypatch):
+def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones():
     """Without weights between the layers the machine is independent keys, whose likelihood any annealing finds."""
-    monkeypatch.setattr(rbm, "CRUDE", {"temperatures": 2, "chains": 1})
-    monkeypatch.setitem(rbm.EFFORTS, "accurate", {"temperatures": 3, "chains": 2})
-    model = build_model()
+    model = build_model(QUICK._replace(crude=Annealing(2, 1), accurate=Annealing(3, 2)))
     model = eqx.tree_at(lambda model: model.output.weights, model, jnp.zeros_like(model.output.weights))
     twin = SequenceModel(model.cell, Bernoulli(model.output.visible_weights, model.output.visible_bias))
     evaluator = SplitEvaluator(two_songs(), "valid")
@@ -299,7 +297,6 @@ def test_scores_of_an_estimate_carry_an_error_and_agree_with_the_exact_ones(monk
     assert not model.output.exact
 
 
-@pytest.mark.usefixtures("quick_estimates")
 def test_accuracy_of_some_chains_agrees_with_that_of_independent_keys_on_all_frames():
     """Some frames are easy and some impossible, so that it matters how often each is taken."""
     likely = np.arange(88) < 30

@@ -25,6 +25,7 @@ from longspan.reproduction.cells import (
 )
 from longspan.reproduction.run import Reproduction, Settings, merge
 from longspan.search.worker import Limits
+from tests.reproduction.conftest import OUT_OF_REACH
 from tests.support.reproduction_results import JSB, failed_study, make_result, study_result
 
 MUSEDATA = Cell("table1", "sgd", "musedata")
@@ -283,7 +284,7 @@ def test_seeds_get_the_time_their_winner_had_and_no_other(tmp_path, tiny_cell):
     """The winner is cut after its first epoch; its seeds are too, though by now there is no limit."""
     assert tiny_cell(Plan(1, 1, 1), limits=Limits(trial_seconds=1e-9)).run(Recorder(), lambda: False)
     assert tiny_cell(Plan(1, 1, 2)).run(Recorder(), lambda: False)
-    result = read_results(tmp_path / "results")[JSB]
+    result = read_results(tmp_path / "results")[OUT_OF_REACH]
     outcomes = [result.search.winning.outcome, result.seeds.trials[0].outcome]
     assert [(outcome.epochs, outcome.time_limit) for outcome in outcomes] == [(1, 1e-9), (1, 1e-9)]
 
@@ -302,7 +303,7 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, tiny_cell):
     assert tiny_cell(plan).run(first, lambda: False)
     assert [(task.kind, task.slots) for task in first.tasks] == [("search", 1), ("seeds", 1)]
     assert not first.failures
-    result = read_results(tmp_path / "results")[JSB]
+    result = read_results(tmp_path / "results")[OUT_OF_REACH]
     assert result == first.results[-1]
     assert [repetition.seed for repetition in result.repetitions] == [0, 1]
     assert result.repetitions[0].figures.test != result.repetitions[1].figures.test

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from optuna.exceptions import StorageInternalError
 
-from longspan import cli, evaluation, runtime
+from longspan import cli, runtime
 from longspan.cli.search import definition_of, parse_search
 from longspan.data.archive import write_set
 from longspan.data.library import load
@@ -34,6 +34,7 @@ from longspan.search.worker import Job, Limits, Place, work
 from longspan.training.loop import train
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
+from tests.support import quick_rbm  # noqa: F401, registers `glancing-rbm`
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
 
 MUSIC = tiny_music()
@@ -71,11 +72,10 @@ class EnumeratedRbm(Output):
         raise NotImplementedError
 
 
-@pytest.mark.usefixtures("quick_estimates")
-def test_runs_whose_likelihood_is_estimated_are_compared_by_all_steps(tmp_path, monkeypatch):
+def test_runs_whose_likelihood_is_estimated_are_compared_by_all_steps(tmp_path):
     """While training one step is looked at, and what it says of a run is not what the others would."""
-    monkeypatch.setattr(evaluation, "GLANCE_STEPS", 1)
-    config = tiny_config("rbm:sgd+c", max_epochs=2, rbm_size=4, pretrain_frames=1, pretrain_recurrent=1)
+    sizes = {"rbm_size": 4, "pretrain_frames": 1, "pretrain_recurrent": 1}
+    config = tiny_config("rbm:sgd+c", output="glancing-rbm", max_epochs=2, **sizes)
     result = run_here(make_study(tmp_path, config, 2), tmp_path)
     exact = []
     for trial in result.trials:

@@ -18,7 +18,7 @@ from longspan.memory.interface import Memory, Recollection, Trail, check_remembe
 from longspan.memory.lookup import NONE, Found, look_up_split, sequences_of
 from longspan.memory.sampling import Recalling
 from longspan.models.model import SequenceModel
-from longspan.models.parts import EstimatedOutput
+from longspan.models.rbm import EstimatedOutput
 
 CANDIDATES = {"music": 8, "text": 16}
 

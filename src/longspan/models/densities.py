@@ -10,7 +10,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.models.parts import ExactOutput, Rates, register_output
@@ -135,7 +135,7 @@ class NumberNade(ExactOutput):
         """The expectation of each number, given those of the numbers before it."""
         return self._one_by_one(hidden, jax.random.split(jax.random.key(0), len(self.weights)), _expected_number)
 
-    def _one_by_one(self, hidden, keys: PRNGKeyArray, draw_number: Callable) -> Float[Array, "... number"]:
+    def _one_by_one(self, hidden, keys: Key[Array, "..."], draw_number: Callable) -> Float[Array, "... number"]:
         visible = hidden @ self.visible_weights + self.visible_bias
         visible = jnp.moveaxis(visible.reshape(*hidden.shape[:-1], len(self.weights), -1), -2, 0)
 

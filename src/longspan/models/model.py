@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TYPES, TrainConfig
 from longspan.errors import InputError
@@ -114,7 +114,7 @@ class Stack(Cell):
         return Trace(inputs, inner, jnp.concatenate([trace.weights for trace in traces], axis=-1))
 
     @staticmethod
-    def _drawing(cell: Cell, number: int, keys: PRNGKeyArray | None) -> Cell:
+    def _drawing(cell: Cell, number: int, keys: Key[Array, " lane"] | None) -> Cell:
         if keys is None:
             return cell
         return with_keys(cell, lambda: jax.vmap(jax.random.fold_in, (0, None))(keys, number))

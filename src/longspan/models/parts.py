@@ -12,13 +12,13 @@ symbols lists them all; one of frames, of which there are 2^88, draws some.
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import Predicted, TrainConfig
 from longspan.errors import InputError
@@ -97,7 +97,7 @@ class Cell(eqx.Module):
         inputs: Shaped[Array, "time lane ..."],
         resets: Bool[Array, "time lane"],
         length: Int[Array, ""],
-        keys: PRNGKeyArray | None = None,
+        keys: Key[Array, " lane"] | None = None,
     ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
         """Run every lane through a chunk; return the last state and the hidden vectors of all steps."""
         del length  # padding follows the last step of a stream, so its results are never used
@@ -172,7 +172,7 @@ def walk(
     state: PyTree,
     inputs: PyTree,
     resets: Bool[Array, "time lane"],
-    keys: PRNGKeyArray | None = None,
+    keys: Key[Array, " lane"] | None = None,
 ) -> tuple[PyTree, Float[Array, "time lane hidden"]]:
     """Last state and hidden vectors of all steps, by a scan over time of `step`, mapped over lanes."""
     fresh = cell.initial_state()
@@ -194,7 +194,7 @@ class _WithKeys(Cell):
     """A cell that takes keys, with those it is to take."""
 
     cell: Cell
-    keys: PRNGKeyArray
+    keys: Key[Array, " lane"]
 
     def initial_state(self):
         return self.cell.initial_state()
@@ -209,7 +209,7 @@ class _WithKeys(Cell):
         return self.cell.run(state, inputs, resets, length, self.keys if keys is None else keys)
 
 
-def with_keys(cell: Cell, keys: Callable[[], PRNGKeyArray]) -> Cell:
+def with_keys(cell: Cell, keys: Callable[[], Key[Array, " lane"]]) -> Cell:
     """The cell with the randomness of a chunk, one key for each lane; itself if it draws nothing."""
     return _WithKeys(cell, keys()) if cell.takes_key else cell
 
@@ -262,7 +262,7 @@ class Output(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no `likeliest`, which symbols and numbers need")
 
     def candidates(
-        self, hidden: Float[Array, "lane hidden"], count: int, *, keys: PRNGKeyArray, held: Held | None = None
+        self, hidden: Float[Array, "lane hidden"], count: int, *, keys: Key[Array, " lane"], held: Held | None = None
     ) -> Candidates:
         """Possible next steps.
 
@@ -328,27 +328,6 @@ class OutputByRows(ExactOutput):
         self, hidden: Hidden, targets: Targets, length: Int[Array, ""], scale: Float[Array, "time lane"]
     ) -> tuple[Float[Array, "time lane"], Any]:
         """`loss`, without a derivative in the tables, and the tables' gradient of `sum(scale * loss)` by rows."""
-
-
-Effort: TypeAlias = Literal["comparable", "accurate"]
-"""Effort of an estimate: enough to compare the weights of different epochs, or enough to report."""
-
-
-class EstimatedOutput(Output):
-    """An output whose likelihood can only be estimated: roughly for every step, accurately for a few."""
-
-    exact: ClassVar[bool] = False
-
-    @abstractmethod
-    def estimated_log_prob(
-        self,
-        hidden: Float[Array, "step hidden"],
-        targets: Shaped[Array, "step ..."],
-        effort: Effort,
-        *,
-        key: PRNGKeyArray,
-    ) -> Float[Array, " step"]:
-        """A better estimate than `log_prob`, too expensive for more than a few hundred steps."""
 
 
 class CellPart(NamedTuple):

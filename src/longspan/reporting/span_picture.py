@@ -6,7 +6,7 @@ The picture stands alone, follows the reader's light or dark theme, and needs no
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, BOTTOM, GAP = 330, 200, 56, 60, 44, 40
 LEGEND_ROW = 20
@@ -20,6 +20,7 @@ STYLE = """
 """
 
 
+@runtime_checkable
 class Point(Protocol):
     """What is drawn: seeds that solved a task at a span with a method."""
 

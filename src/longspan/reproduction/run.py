@@ -13,7 +13,7 @@ import msgspec
 
 from longspan import recipes
 from longspan.config import TrainConfig, from_dict
-from longspan.data import target_kind
+from longspan.data import TargetKind, target_kind
 from longspan.errors import InputError
 from longspan.reproduction.agenda import Known, Plan, Task, next_task
 from longspan.reproduction.cells import Cell, CellResult, cell_result, read_results, write_result
@@ -64,9 +64,23 @@ class Reproduction:
         fingerprint: Callable[[str], str],
         *,
         pool: Callable[..., Ending] = run_pool,
+        recipe: Callable[[str, str], TrainConfig] = recipes.settings,
+        space: Callable[[TrainConfig, TargetKind], dict] = paper_space,
     ):
-        """`fingerprint` maps the name of a data set to its fingerprint; `pool` works on studies as `run_pool` does."""
+        """Prepare to compute cells.
+
+        Args:
+            cells: the cells; those without a recipe are left out and listed in `missing`.
+            plan: how much is tried.
+            settings: folders and limits.
+            fingerprint: from the name of a data set to its fingerprint.
+            pool: works on studies as `run_pool` does.
+            recipe: from the row and the data set of a cell to its config.
+            space: from a config and the kind of target to the space that is searched.
+        """
         self.plan = plan
+        self.recipe = recipe
+        self.space = space
         self.settings = settings
         self.fingerprint = fingerprint
         self.pool = pool
@@ -143,7 +157,7 @@ class Reproduction:
         return dataclasses.replace(self.settings.limits, trial_seconds=before.search.winning.outcome.time_limit)
 
     def _config(self, cell: Cell) -> TrainConfig:
-        config = recipes.settings(cell.row, cell.data)
+        config = self.recipe(cell.row, cell.data)
         if self.settings.max_epochs is None:
             return config
         return dataclasses.replace(config, max_epochs=self.settings.max_epochs)
@@ -156,7 +170,7 @@ class Reproduction:
 
     def _search_definition(self, cell: Cell) -> StudyDefinition:
         config = self._config(cell)
-        space, fingerprint = paper_space(config, target_kind(cell.data)), self.fingerprint(cell.data)
+        space, fingerprint = self.space(config, target_kind(cell.data)), self.fingerprint(cell.data)
         return define(cell.name, config, space, fingerprint, sampling=self.settings.sampling)
 
 

@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Candidates, Held
@@ -48,7 +48,7 @@ class Proposal(eqx.Module):
         past: Past,
         count: int,
         *,
-        keys: PRNGKeyArray,
+        keys: Key[Array, " lane"],
         held: Held | None,
     ) -> Candidates:
         """Candidates for the next step of every lane, see `Output.candidates`."""
@@ -261,7 +261,9 @@ def _without_silence(found: Candidates, last: Shaped[Array, "lane key"]) -> Cand
     return found._replace(steps=steps, log_weight=jnp.where(sounds | ~possible, found.log_weight, -jnp.inf))
 
 
-def _survivors(carry: PyTree, log_weight: Float[Array, "lane candidate"], keys: PRNGKeyArray, particles: int) -> PyTree:
+def _survivors(
+    carry: PyTree, log_weight: Float[Array, "lane candidate"], keys: Key[Array, " sample"], particles: int
+) -> PyTree:
     """Replace the attempts at each sample by copies of those to which the held keys were likely.
 
     The mean weight of an attempt's candidates estimates the probability of what was held, given its past. Survivors are
