@@ -22,7 +22,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-if os.environ.get("LONGSPAN_CHECKED") == "1":  # not yet by default: some tests hand in what annotations refuse
+if os.environ.get("LONGSPAN_CHECKED") != "0":
     install_import_hook("longspan", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 

@@ -124,7 +124,7 @@ def test_an_arm_that_fails_less_is_easier_to_tune():
         for valid in (good, np.where(rates < 0.05, -8.0, -11.0))
     )
     difference = tuning_difference(steady, fragile, 300, seed=0)
-    assert difference.failures == pytest.approx((np.sum(rates >= 0.05) - np.sum(rates >= 3)) / 20)
+    assert difference.failures == pytest.approx((int(np.sum(rates >= 0.05)) - int(np.sum(rates >= 3))) / 20)
     assert difference.basin == pytest.approx(np.log10(rates[rates < 3].max() / rates[rates < 0.05].max()))
     assert difference.easier is True
     assert tuning_difference(fragile, steady, 300, seed=0).easier is False

@@ -149,7 +149,7 @@ def test_a_run_stops_once_the_task_is_solved(tmp_path):
     assert records[-1]["valid_error_rate"] < 0.01
     assert records[-1]["best"]
     assert all(record["valid_error_rate"] >= 0.01 for record in records[:-1])
-    assert SplitEvaluator(content, "test").scores(outcome.model).error_rate < 0.02
+    assert SplitEvaluator(content, "test").errors(outcome.model)["error_rate"] < 0.02
 
 
 def test_music_has_no_errors():
@@ -188,5 +188,5 @@ def test_hessian_free_bridges_thirty_steps(tmp_path):
     outcome = train(run, content)
     assert config.span == 30
     assert outcome.reason.startswith("solved")
-    assert SplitEvaluator(content, "test").scores(outcome.model).error_rate < 0.01
+    assert SplitEvaluator(content, "test").errors(outcome.model)["error_rate"] < 0.01
     assert all(record["objective_after"] <= record["objective"] for record in run.metrics())

@@ -77,7 +77,7 @@ def test_control_mido_accepts_an_endless_number(tmp_path):
     path.write_bytes(bombs.midi(bombs.track(b"\xff" * 2_000 + b"\x7f\x90\x3c\x40")))
     [message] = mido.MidiFile(path).tracks[0]
     with pytest.raises(OverflowError):
-        message.time / 480
+        _ = message.time / 480
     with pytest.raises(InputError, match="more than 4 bytes"):
         read_notes(path)
 

@@ -37,8 +37,8 @@ def reference_nade(model: NumberNade, hidden: np.ndarray, target: np.ndarray) ->
     for number in range(NUMBERS):
         units = expit(driven + target[:number] @ np.asarray(model.weights)[:number])
         shares, means, spreads = np.split(visible[number] + units @ np.asarray(model.readout)[number], 3)
-        total += logsumexp(log_softmax(shares) + norm.logpdf(target[number], means, np.exp(spreads)))
-    return float(total)
+        total += float(np.asarray(logsumexp(log_softmax(shares) + norm.logpdf(target[number], means, np.exp(spreads)))))
+    return total
 
 
 @pytest.mark.parametrize("model", [mixture(1), mixture(3), nade()], ids=["normal", "mdn", "rnade"])

@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.models.cells import LeakyCell
 from longspan.models.parts import Constant
 from longspan.ops import backend, factored, gated, linear, outputs, recurrence, update
-from longspan.ops.backend import OPERATIONS, saturated
+from longspan.ops.backend import CONTRACTS, OPERATIONS, saturated
 from tests.ops import paths
 
 FAMILIES = [linear, recurrence, gated, outputs, factored, update]
@@ -49,11 +49,11 @@ def draw(rng, name, form):
     return jnp.asarray(rng.integers(0, 2, shape), DTYPES[form.kind])
 
 
-def operands_of(operation, choice=0):
+def operands_of(name, choice=0):
     """Operands that fulfil the contract, each in one of its forms."""
     rng = np.random.default_rng(0)
-    forms = {name: forms[choice % len(forms)] for name, forms in operation.contract.operands.items()}
-    return {name: draw(rng, name, form) for name, form in forms.items()}, forms
+    forms = {operand: forms[choice % len(forms)] for operand, forms in CONTRACTS[name].operands.items()}
+    return {operand: draw(rng, operand, form) for operand, form in forms.items()}, forms
 
 
 def call(operation, operands):
@@ -82,8 +82,8 @@ def mistakes(operands, forms, contract):
 
 CASES = [
     (name, choice)
-    for name, operation in OPERATIONS.items()
-    for choice in range(max(len(forms) for forms in operation.contract.operands.values()))
+    for name, contract in CONTRACTS.items()
+    for choice in range(max(len(forms) for forms in contract.operands.values()))
 ]
 
 
@@ -91,7 +91,7 @@ CASES = [
 @pytest.mark.parametrize("native", BEST or [pytest.param("", marks=pytest.mark.skip("native kernels are not built"))])
 def test_the_contract_describes_what_both_paths_compute(name, choice, native, monkeypatch):
     operation = OPERATIONS[name]
-    operands, _ = operands_of(operation, choice)
+    operands, _ = operands_of(name, choice)
     paths.select(monkeypatch, "xla")
     want = jax.tree.leaves(call(operation, operands))  # with a wrong axis in the contract, JAX would raise
     paths.select(monkeypatch, native)
@@ -99,15 +99,15 @@ def test_the_contract_describes_what_both_paths_compute(name, choice, native, mo
     for one, other in zip(got, want, strict=True):
         if other.size:  # what a native softmax keeps has no twin
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    for found, form in zip(want, operation.contract.results, strict=False):
+    for found, form in zip(want, CONTRACTS[name].results, strict=False):
         assert (found.shape, found.dtype) == (shape_of(form), "float32")
 
 
 @pytest.mark.parametrize(("name", "choice"), CASES, ids=lambda value: str(value))
 def test_every_wrong_rank_size_and_dtype_is_refused_with_the_same_words(name, choice, monkeypatch):
     operation = OPERATIONS[name]
-    operands, forms = operands_of(operation, choice)
-    for operand, wrong in mistakes(operands, forms, operation.contract):
+    operands, forms = operands_of(name, choice)
+    for operand, wrong in mistakes(operands, forms, CONTRACTS[name]):
         messages = set()
         for path in ["xla", *BEST]:
             paths.select(monkeypatch, path)

@@ -1,5 +1,7 @@
 """Clipping and Nesterov momentum against Optax, Sutskever's form and the definition."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,7 +59,8 @@ def test_the_compiled_driver_takes_the_steps_of_the_optax_chain(threshold):
 
     chunks = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)), jnp.float32)
     start = {"w": jnp.array([2.0, -1.0]), "b": jnp.asarray(0.5)}
-    params, state, norms = start, chain.init(start), []
+    state, norms = chain.init(start), []
+    params: Any = start
     for chunk in chunks[:5]:
         gradient = jax.grad(loss, has_aux=True)(params, 0, chunk, 3.0)[0]
         updates, state = chain.update(gradient, state)
@@ -93,7 +96,8 @@ def test_ramp_is_sutskevers_formula():
 @pytest.mark.parametrize("threshold", [0.5, 4.999, 5.0, 5.001, np.inf])
 def test_clip_takes_one_norm_over_all_leaves(threshold):
     tree = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    clipped, state = clip_by_norm(threshold).update(tree, None)
+    transformation: Any = clip_by_norm(threshold)
+    clipped, state = transformation.update(tree, None)
     assert float(state.norm) == pytest.approx(5.0)
     assert bool(state.clipped) == (threshold < 5)
     length = np.sqrt(sum(float(jnp.sum(leaf**2)) for leaf in clipped.values()))
@@ -110,12 +114,14 @@ def test_clip_equals_optax(random):
 
 
 def test_clip_compares_the_norm_and_not_its_square():
-    clipped, state = clip_by_norm(3.0).update(jnp.array([2.0, 0.0]), None)
+    transformation: Any = clip_by_norm(3.0)
+    clipped, state = transformation.update(jnp.array([2.0, 0.0]), None)
     assert not bool(state.clipped)
     np.testing.assert_allclose(clipped, [2.0, 0.0])
 
 
 def test_a_gradient_that_is_not_finite_is_not_hidden():
-    clipped, state = clip_by_norm(1.0).update(jnp.array([np.nan, 1.0]), None)
+    transformation: Any = clip_by_norm(1.0)
+    clipped, state = transformation.update(jnp.array([np.nan, 1.0]), None)
     assert np.isnan(float(state.norm))
     assert np.isnan(np.asarray(clipped)).any()

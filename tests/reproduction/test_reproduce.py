@@ -307,6 +307,7 @@ def test_a_cell_from_nothing_and_on_from_its_result_alone(tmp_path, tiny_cell):
     assert result == first.results[-1]
     assert [repetition.seed for repetition in result.repetitions] == [0, 1]
     assert result.repetitions[0].figures.test != result.repetitions[1].figures.test
+    assert result.frames_per_second is not None
     assert result.frames_per_second > 0
     assert result.search.environment["versions"]["jax"]
 

@@ -75,7 +75,7 @@ def test_a_folder_of_the_first_format_resumes(old_path):
 def test_no_flipped_bit_of_a_deciding_file_goes_unnoticed(run_path, name):
     def read():
         run = Run.open(run_path)
-        run.read_model(), run.metrics(), run.timings(), run.result()
+        return run.read_model(), run.metrics(), run.timings(), run.result()
 
     read()
     file, generator = run_path / name, random.Random(name)

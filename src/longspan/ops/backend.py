@@ -32,7 +32,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}
-"""Every operation with a contract, by module and name; each has it as the attribute `contract`."""
+"""Every operation, by module and name."""
+CONTRACTS: "dict[str, Contract]" = {}
+"""The contract of every operation."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,7 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
         contract.accept(bound.arguments)
         return function(*bound.args, **bound.kwargs)
 
-    checked.contract = contract  # type: ignore[attr-defined]
-    OPERATIONS[contract.name] = checked
+    OPERATIONS[contract.name], CONTRACTS[contract.name] = checked, contract
     return checked
 
 
