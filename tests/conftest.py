@@ -22,8 +22,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-if os.environ.get("LONGSPAN_CHECKED") != "0":
-    install_import_hook("longspan", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+ARRAY_ROOMS = ["longspan.ops", "longspan.layers", "longspan.models", "longspan.optim", "longspan.evaluation"]
+"""Where annotations speak of axes; `LONGSPAN_CHECKED=all` checks those of the whole package."""
+if os.environ.get("LONGSPAN_CHECKED") != "none":
+    rooms = ["longspan"] if os.environ.get("LONGSPAN_CHECKED") == "all" else ARRAY_ROOMS
+    install_import_hook(rooms, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 @pytest.fixture
