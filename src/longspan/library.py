@@ -21,7 +21,8 @@ from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset, usual_memory
 from longspan.data.vocabulary import Vocabulary
-from longspan.diagnostics.diagnosis import LAGS, Diagnosis, diagnose_run
+from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
+from longspan.diagnostics.measures import LAGS
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
 from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, remember

@@ -28,7 +28,7 @@ def normal(seed, shape):
 @eqx.filter_jit  # one compilation instead of one an operation
 def make_output(words=300, classes=12, rule="frequency", seed=0) -> ClassFactored:
     rates = 1 / np.arange(1, words + 1)
-    starts = class_starts(rates, classes, rule)
+    starts = class_starts(np.asarray(rates, float), classes, rule)
     return ClassFactored.initial(HIDDEN, rates / rates.sum(), starts, 1.0, key=jax.random.key(seed))
 
 
@@ -46,7 +46,7 @@ log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidd
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 12), st.booleans())
 def test_classes_follow_the_rule(counts, classes, square_root):
     counts = np.array(sorted(counts, reverse=True))
-    starts = class_starts(counts, classes, "square-root" if square_root else "frequency")
+    starts = class_starts(counts.astype(float), classes, "square-root" if square_root else "frequency")
     membership = np.searchsorted(starts, np.arange(len(counts)), side="right") - 1
     expected = reference.class_of_words(np.sqrt(counts) if square_root else counts, classes)
     assert starts.shape == (classes + 1,)

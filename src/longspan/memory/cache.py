@@ -26,7 +26,7 @@ from longspan.evaluation import Scores, SplitEvaluator, walk
 from longspan.memory.interface import Memory, Recollection, Trail, in_other_units, register_memory
 from longspan.memory.lookup import sequences_of
 from longspan.models.model import SequenceModel
-from longspan.models.parts import EstimatedOutput
+from longspan.models.rbm import EstimatedOutput
 
 STEPS_TO_CHOOSE = 20_000
 """Steps of the validation split by which the last kernel is chosen; the shares are fitted to all."""
