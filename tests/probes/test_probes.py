@@ -237,6 +237,7 @@ def test_dead_and_flat_units_are_counted(data, model):
     dead = SequenceModel(cell, model.output)
     found = units(dead, steps, walk(dead, steps))
     assert found.dead == pytest.approx(2 / 8)
+    assert found.flat is not None
     assert found.flat >= 2 / 8
     assert found.flat_means == "off"
     steep = SequenceModel(dataclasses.replace(model.cell, bias=jnp.full(8, 20.0)), model.output)
