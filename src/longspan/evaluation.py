@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from longspan.data.dataset import SPLITS, Chunks, Dataset
+from longspan.data.dataset import SPLITS, Dataset
 from longspan.data.synthetic import SQUARED_ERROR
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel
@@ -250,7 +250,7 @@ def _accuracies(samples: int) -> Callable:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def walk(
-    figures: Callable, lanes: int, model: SequenceModel, chunks: Chunks, key: PRNGKeyArray
+    figures: Callable, lanes: int, model: SequenceModel, chunks: tuple, key: PRNGKeyArray
 ) -> dict[str, Float[Array, "chunk time lane ..."]]:
     """Compute `figures` at every step of a split.
 
@@ -258,7 +258,7 @@ def walk(
         figures: a function `(model, hidden, chunk, key)` of a chunk that returns arrays by name.
         lanes: number of parallel streams.
         model: the model, which is started anew.
-        chunks: the split; a tuple with more fields than `Chunks` is passed on to `figures` chunk by chunk.
+        chunks: the split as `Chunks`; a tuple with more fields is passed on to `figures` chunk by chunk.
         key: randomness, for outputs that estimate.
     """
 

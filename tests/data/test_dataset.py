@@ -70,7 +70,7 @@ def test_symbols_made_in_python_are_checked_like_those_of_files(tokens, said):
 @pytest.mark.usefixtures("unchecked")
 def test_a_text_needs_a_unit_and_an_end_token():
     splits = dict.fromkeys(SPLITS, np.array([0, 1]))
-    with pytest.raises(InputError, match="word or character"):
+    with pytest.raises(InputError, match="word, token, character or byte"):
         TextData("mine", "syllable", ("\n", "a"), splits, 0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="end token"):
         TextData("mine", "word", ("\n", "a"), splits, 7)

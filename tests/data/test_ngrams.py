@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from longspan.data import load
+from longspan.data import load, ngrams
 from longspan.data.ngrams import KneserNey, best_ngram, discounts_of
 from tests.support.real_data import DATA, needs_benchmarks
 
@@ -90,3 +90,10 @@ def test_five_grams_of_the_penn_treebank_reach_what_is_known():
     model = KneserNey(data.splits["train"], 10_000, data.end_token, 5)
     perplexity = math.exp(-float(np.mean(model.log_probs(data.splits["test"])[4])))
     assert perplexity == pytest.approx(141.2, rel=0.02)
+
+
+def test_long_streams_are_scored_in_blocks_to_the_same_mean(monkeypatch):
+    model, unseen = KneserNey(stream(400, 0), SIZE, START, 4), stream(103, 1)
+    whole = [float(np.mean(each)) for each in model.log_probs(unseen)]
+    monkeypatch.setattr(ngrams, "TOKENS_AT_ONCE", 10)
+    np.testing.assert_allclose(model.mean_log_probs(unseen), whole, rtol=1e-12)

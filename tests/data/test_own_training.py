@@ -1,5 +1,6 @@
 """Own sequences from training to samples: scores are in the units of the data, whatever those are."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,9 +37,9 @@ def test_r2_and_squared_error_are_those_of_the_predictions(series):
     data, scores = tiny_series(), series.evaluate("test")
     (pair,) = data.pairs["test"]
     state = series.model.start(1)
-    _, hidden = series.model.run(
-        state, pair.inputs[:, None], np.zeros((len(pair.mask), 1), bool), np.int32(len(pair.mask))
-    )
+    steps = len(pair.mask)
+    resets = jnp.zeros((steps, 1), bool)
+    _, hidden = series.model.run(state, jnp.asarray(pair.inputs[:, None]), resets, jnp.int32(steps))
     answers = data.record.in_units(np.asarray(series.model.output.likeliest(hidden[:, 0])))
     true = data.record.in_units(pair.targets)
     squares = np.square(answers - true)

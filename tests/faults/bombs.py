@@ -191,11 +191,13 @@ TEXT: dict[str, Bomb] = {
     "200 MB of newlines": plain("a.txt", lambda: itertools.repeat(b"\n" * 10**6, 200)),
     "100 MB of newlines": plain("a.txt", lambda: itertools.repeat(b"\n" * 10**6, 100)),
     "1 GB": sparse,
-    "one line of 100 MB": plain("a.txt", lambda: itertools.chain([b"a\n" * 20], itertools.repeat(b"a" * 10**6, 100))),
     "a pipe": pipe,
     "a device without end": device,
 }
-WORDS: dict[str, Bomb] = {"4 million different words": plain("a.txt", different_words)}
+WORDS: dict[str, Bomb] = {
+    "4 million different words": plain("a.txt", different_words),
+    "one word of 100 MB": plain("a.txt", lambda: itertools.chain([b"a\n" * 20], itertools.repeat(b"a" * 10**6, 100))),
+}
 
 LAUGHS = "".join(f"<!ENTITY l{n} '{f'&l{n - 1};' * 10}'>" for n in range(1, 12))
 

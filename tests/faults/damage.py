@@ -137,8 +137,9 @@ random = np.random.default_rng(seed)
 names = sorted(OPERATIONS)
 wrong = []
 for number in range(count):
-    operation = OPERATIONS[names[random.integers(len(names))]]
-    operands, _ = contracts.operands_of(operation)
+    operation_name = names[random.integers(len(names))]
+    operation = OPERATIONS[operation_name]
+    operands, _ = contracts.operands_of(operation_name)
     name = list(operands)[random.integers(len(operands))]
     shape = tuple(int(size) for size in random.integers(0, 40, random.integers(0, 5)))
     if shape == operands[name].shape:

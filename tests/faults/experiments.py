@@ -353,7 +353,7 @@ EXPERIMENTS = {
         always_dying,
         never_dying,
         "workers that live",
-        "Optuna: such trials stay `RUNNING` or are tried for ever",
+        "-",
     ),
     "torn studies": Experiment(
         "a damaged storage or result of a study is read or refused in one line",

@@ -35,6 +35,7 @@ def test_a_choice_that_does_not_exist_is_an_error(monkeypatch, name, value):
         backend.describe()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_arrays_that_kernels_do_not_serve_go_to_the_twin(monkeypatch):
     monkeypatch.setenv("LONGSPAN_KERNELS", "native")
     monkeypatch.setattr(backend, "find_native", lambda wanted: backend.Library(object(), None, None, None))

@@ -165,7 +165,8 @@ def test_any_cell_learns_and_is_entered_with_its_own_state():
 
     state, total = carry.state, 0.0
     for index in range(count):
-        state, hidden = Cell.run(cell, state, block.inputs[index], block.resets[index], block.lengths[index])
+        walked = (jnp.asarray(leaf[index]) for leaf in (block.inputs, block.resets, block.lengths))
+        state, hidden = Cell.run(cell, state, *walked)
         logits = np.asarray(hidden @ problem.model.output.weights + problem.model.output.bias)
         total -= reference.bernoulli_log_prob(logits, block.targets[index])[block.mask[index]].sum()
     assert info.figures["objective"][0] == pytest.approx(total / block.mask[:count].sum(), rel=1e-5)

@@ -14,6 +14,7 @@ import numpy as np
 
 MOST_TOKENS = 2**23
 """Training tokens that are counted; a longer text is counted up to here."""
+TOKENS_AT_ONCE = 2**20
 UNSEEN = -1
 
 
@@ -80,6 +81,15 @@ class KneserNey:
                 lower = _interpolated(order, order.continuations, history, numbers, lower, self.size)
         return found
 
+    def mean_log_probs(self, tokens: np.ndarray) -> list[float]:
+        """The mean of `log_probs` of each order, computed in blocks to bound the memory."""
+        totals, before = np.zeros(self.highest), self.highest - 1
+        for start in range(0, len(tokens), TOKENS_AT_ONCE):
+            seen = min(start, before)  # tokens that only serve as history
+            block = self.log_probs(tokens[start - seen : start + TOKENS_AT_ONCE])
+            totals += [log_probs[seen:].sum() for log_probs in block]
+        return list(totals / len(tokens))
+
 
 def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The places of wanted keys in a sorted array, `UNSEEN` for those that are missing."""
@@ -124,11 +134,10 @@ class BestOrder(NamedTuple):
 
     def nats(self, tokens: np.ndarray) -> float:
         """Mean negative log-probability of the tokens of a stream."""
-        return -float(np.mean(self.model.log_probs(tokens)[self.order - 1]))
+        return -self.model.mean_log_probs(tokens)[self.order - 1]
 
 
 def best_ngram(train: np.ndarray, valid: np.ndarray, size: int, start: int, highest: int) -> BestOrder:
     """The n-gram model of the order that predicts the validation split best."""
     model = KneserNey(train, size, start, highest)
-    scores = [float(np.mean(log_probs)) for log_probs in model.log_probs(valid)]
-    return BestOrder(1 + int(np.argmax(scores)), model)
+    return BestOrder(1 + int(np.argmax(model.mean_log_probs(valid))), model)
