@@ -292,7 +292,7 @@ def show_scores(run: Run, data: Dataset, split: str, result: dict[str, Any], rea
 
 
 PIECE = {"music": "song", "text": "text"}
-SAMPLED_AS = {"music": "-o sample.mid -o sample.wav -o sample.png", "text": "--length 500", "series": "-o sample.csv"}
+SAMPLED_AS = {"music": "-o sample.mid -o sample.png", "text": "--length 500", "series": "-o sample.csv"}
 """Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
 
 
