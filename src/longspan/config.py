@@ -119,6 +119,9 @@ class TrainConfig:
     """plateau: evaluations without improvement before the rate is halved."""
     decay_steps: float = 10_000
     """inverse: tau, in updates."""
+    cooldown: float = 0.0
+    """Fraction of max_updates, at the end, over which the rate falls in a straight line to zero, on top of the
+    schedule; 0: none."""
     momentum: float = 0.0
     """Nesterov momentum, from 0 to below 1; the upper limit if the schedule is a ramp."""
     momentum_schedule: Literal["constant", "ramp"] = "constant"
@@ -193,6 +196,10 @@ class TrainConfig:
                 f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}",
                 fields=["leak_low", "leak_high"],
             )
+        if self.cooldown > 0 and self.max_updates == 0:
+            raise InputError(
+                "cooldown ends at max_updates, which is 0: set max_updates", fields=["cooldown", "max_updates"]
+            )
         if self.optimizer == "hf" and self.output == "rbm":
             raise InputError(
                 "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
@@ -256,6 +263,7 @@ RULES = (
     Rule("learning_rate", 0, open_low=True),
     Rule("plateau_epochs", 1),
     Rule("decay_steps", 0, open_low=True),
+    Rule("cooldown", 0, 1),
     Rule("momentum", 0, 1, open_high=True),
     Rule("clip", 0, open_low=True),
     Rule("averaging", 0),
@@ -350,6 +358,7 @@ class Settings(TypedDict, total=False):
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"]
     plateau_epochs: int
     decay_steps: float
+    cooldown: float
     momentum: float
     momentum_schedule: Literal["constant", "ramp"]
     clip: float | Literal["auto", "none"]

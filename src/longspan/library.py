@@ -5,6 +5,8 @@ The command line is built from the same parts.
 
 import dataclasses
 import difflib
+import math
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
 from longspan.training.loop import train as run_training
+from longspan.training.planning import plan
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model, weights_to_start_from
 
@@ -132,6 +135,7 @@ def train(
     run_dir: Path | str | None = None,
     listeners: Sequence[Listener] = (),
     progress: bool = False,
+    budget: float | None = None,
     max_seconds: float | None = None,
     **settings: Unpack[Settings],
 ) -> Trained:
@@ -147,6 +151,8 @@ def train(
         run_dir: the run folder; by default a new one under `runs/`.
         listeners: called after every block and epoch, see `longspan.training.listeners.Listener`.
         progress: show a live progress line and one line per epoch, as the command line does.
+        budget: seconds that training may take; the number of updates and the fall of the learning rate are planned so
+            that it ends well by then.
         max_seconds: save and stop after this time; the run's status is then `interrupted` and `resume` continues it.
         settings: any field of `TrainConfig`; overrides the recipe's value.
 
@@ -159,6 +165,7 @@ def train(
         >>> trained = longspan.train("sgd+c", "jsb", hidden_size=100)    # doctest: +SKIP
         >>> trained.evaluate("test").log_likelihood                      # doctest: +SKIP
     """
+    began = time.monotonic()
     content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else data
     if not isinstance(content, Dataset):
         raise InputError(f"expected the name of a data set or a longspan.Dataset, got {type(content).__name__}")
@@ -172,8 +179,12 @@ def train(
     check_parts(chosen, content.record, given)
     if chosen.memory != "none":
         check_memory(chosen.memory, content.record)
-    path = None if run_dir is None else Path(run_dir)
-    run = create_run(path, chosen, content.record, runtime.prepare(chosen.threads), given)
+    path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads)
+    if budget is not None:
+        time_limit(budget)  # refuses what is no time
+        left = budget - (time.monotonic() - began)
+        chosen, max_seconds = plan(chosen, content, given, left), min(left, max_seconds or math.inf)
+    run = create_run(path, chosen, content.record, environment, given)
     with run.locked():
         return _to_end(run, content, listeners, progress, max_seconds)
 

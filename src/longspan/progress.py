@@ -42,6 +42,10 @@ class TrainingDisplay(Listener):
             f"[bold]{config.recipe}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} {config.activation} "
             f"units, {config.output} output, {escape(str(self.run.path))}"
         )
+        if config.cooldown > 0:
+            self.console.print(
+                f"{config.max_updates:,} updates, over the last {config.cooldown:.0%} of which the rate falls to zero"
+            )
         self.live.start()
         self.task = self.live.add_task("", figures="compiling")
         return self
@@ -55,7 +59,7 @@ class TrainingDisplay(Listener):
     def on_block(self, progress, info, count: int, total: int) -> None:
         self.steps += count
         rate = self.steps / (time.monotonic() - self.began)
-        left = (self.run.config.max_epochs - progress.epoch) * total - progress.position
+        left = self._chunks_left(progress, total)
         train = progress.train_log_likelihood - self.run.data.log_volume
         epoch = f"epoch {progress.epoch + 1}"
         needed = [f"train {train:.3f}", f"valid {self.valid}", f"{duration(left / rate)} left at most"]
@@ -68,6 +72,14 @@ class TrainingDisplay(Listener):
             total=total,
             figures=fitting(needed, extra, room),
         )
+
+    def _chunks_left(self, progress, total: int) -> int:
+        """At most: until the last epoch, or the last update where an update is a chunk."""
+        config = self.run.config
+        left = (config.max_epochs - progress.epoch) * total - progress.position
+        if config.max_updates and config.optimizer != "hf":
+            left = min(left, config.max_updates - progress.step)
+        return left
 
     def on_epoch(self, record: dict, seconds: float) -> None:
         self.valid = ("" if record["exact"] else "about ") + f"{record['valid_log_likelihood']:.3f}"

@@ -88,19 +88,31 @@ def test_settings_come_from_recipe_then_toml_then_flags(data_file, environment, 
     assert (config["hidden_size"], config["learning_rate"], config["activation"]) == (5, 0.07, "rectifier")
 
 
-def test_a_budget_saves_and_stops_and_resuming_ends_like_a_run_without_one(data_file, environment, tmp_path, trained):
+def test_a_run_stopped_by_time_is_saved_and_resuming_ends_like_a_run_without_one(
+    data_file, environment, tmp_path, trained
+):
     folder = tmp_path / "run"
-    arguments = ["train", "sgd+clm", "--data", str(data_file), "--run-dir", str(folder), *SMALL, "--budget"]
-    finished = longspan([*arguments, "0.001s", "--json"], environment)
+    arguments = ["train", "sgd+clm", "--data", str(data_file), "--run-dir", str(folder), *SMALL]
+    finished = longspan([*arguments, "--stop-after", "0.001s", "--json"], environment)
     assert finished.returncode == 0, finished.stderr
     assert json.loads(finished.stdout)["status"] == "interrupted"
     resumed = longspan(["resume", str(folder), "--json"], environment)
     assert resumed.returncode == 0, resumed.stderr
     assert (folder / "metrics.jsonl").read_bytes() == (trained[0] / "metrics.jsonl").read_bytes()
-    refused = longspan([*arguments, "soon", "--json"], environment)
-    assert refused.stderr == (
-        "longspan: --budget must be a number and one of s, m, h, d, such as 90m or 2h: got 'soon'\n"
-    )
+    for flag in ("--stop-after", "--budget"):
+        refused = longspan([*arguments, flag, "soon", "--json"], environment)
+        assert refused.stderr == (
+            f"longspan: {flag} must be a number and one of s, m, h, d, such as 90m or 2h: got 'soon'\n"
+        )
+
+
+def test_a_budget_that_is_too_short_is_refused_before_a_folder_is_made(data_file, environment, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["train", "sgd+clm", "--data", str(data_file), "--run-dir", str(folder), *SMALL, "--budget", "0.1s"]
+    refused = longspan(arguments, environment)
+    assert refused.returncode == 2
+    assert "allow more time" in refused.stderr
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

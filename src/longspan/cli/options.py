@@ -37,7 +37,7 @@ class Watching:
 
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints, in seconds; 0 writes one after every block."""
-    budget: str | None = None
+    stop_after: str | None = None
     """Save and stop after this time, such as 5m or 2h; `longspan resume` continues from there."""
     tensorboard: bool = False
     """Also write TensorBoard event files into the run folder."""
@@ -49,8 +49,8 @@ class Watching:
         self.time_up()
 
     def time_up(self) -> Callable[[], bool]:
-        """A function that tells whether the budget, counted from this call, is used up."""
-        return time_limit(None if self.budget is None else seconds_of(self.budget, "--budget"))
+        """A function that tells whether the time to stop after, counted from this call, is over."""
+        return time_limit(None if self.stop_after is None else seconds_of(self.stop_after, "--stop-after"))
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ class TrainOptions:
     """TOML file of settings, such as `hidden_size = 200`."""
     start: Annotated[Path | None, tyro.conf.arg(name="from", metavar="RUN")] = None
     """Begin with the best weights and the settings of a trained run, to tune it on other data."""
+    budget: str | None = None
+    """Time that training may take, such as 5m or 2h: the number of updates and the fall of the rate are planned so that
+    it ends well by then."""
     run_dir: Path | None = None
     """Folder of this run; by default a new one under runs/."""
     data_dir: Path | None = None
@@ -74,6 +77,13 @@ class TrainOptions:
     explain: bool = False
     """Do not train; show every setting and where it comes from."""
     watching: Watching = field(default_factory=Watching)
+
+    def __post_init__(self) -> None:
+        _ = self.budget_seconds
+
+    @property
+    def budget_seconds(self) -> float | None:
+        return None if self.budget is None else seconds_of(self.budget, "--budget")
 
 
 def parse_train(arguments: list[str]) -> TrainOptions:

@@ -5,6 +5,7 @@ JAX is imported when it is needed: after the options are parsed, the data are lo
 
 import dataclasses
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +28,13 @@ from longspan.training.runs import Given, Run, create_run
 
 
 def run(arguments: list[str]) -> int:
+    began = time.monotonic()
     options = parse_train(arguments)
-    config = options.config
+    config, watching = options.config, options.watching
     if options.explain:
-        show_origins(origins_of(arguments, config), as_json=options.watching.json)
+        show_origins(origins_of(arguments, config), as_json=watching.json)
         return cli.DONE
-    content = load_data(config.data, options.data_dir, quiet=options.watching.json, span=config.span)
+    content = load_data(config.data, options.data_dir, quiet=watching.json, span=config.span)
     environment = prepare(config.threads)
     from longspan.training.setup import check_parts, weights_to_start_from
 
@@ -44,9 +46,15 @@ def run(arguments: list[str]) -> int:
         from longspan.memory import check_memory
 
         check_memory(config.memory, content.record)
+    if options.budget_seconds is not None:
+        from longspan.training.planning import plan
+
+        left = options.budget_seconds - (time.monotonic() - began)
+        config = plan(config, content, given, left)
+        watching = dataclasses.replace(watching, stop_after=watching.stop_after or f"{max(left, 1):.0f}s")
     created = create_run(options.run_dir, config, content.record, environment, given)
 
-    return run_to_end(created, content, options.watching)
+    return run_to_end(created, content, watching)
 
 
 def show_origins(rows: list[tuple[str, Any, str]], *, as_json: bool) -> None:

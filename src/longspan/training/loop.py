@@ -43,7 +43,7 @@ from longspan.training.setup import (
     first_model,
     model_shape,
 )
-from longspan.training.state import Decision, Progress, TrainingState, decide, to_named
+from longspan.training.state import Decision, Progress, TrainingState, cooled, decide, to_named
 
 LAST_EPOCH = "reached {} epochs"
 
@@ -188,6 +188,9 @@ def _descend_epoch(
     while state.progress.position < total:
         block, count = source.block(chunks, state.progress.position)
         count = min(count, total - state.progress.position)
+        if source.config.cooldown > 0:
+            scale = state.progress.schedule.scale * cooled(state.progress.step, source.config)
+            state.optimizer = optimizer.rescaled(state.optimizer, scale)
         state.params, state.optimizer, state.carry, info = optimizer.advance(
             state.params, state.optimizer, state.carry, block, count, context
         )

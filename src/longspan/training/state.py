@@ -83,6 +83,16 @@ def decide(schedule: Schedule, score: float, epoch: int, config: TrainConfig) ->
     return Decision(after, is_best, stop=stop)
 
 
+def cooled(step: int, config: TrainConfig) -> float:
+    """Factor on the learning rate of the block that begins at update `step`: it falls to zero at the last update.
+
+    Example:
+        >>> [cooled(step, TrainConfig(max_updates=100, cooldown=0.5)) for step in (0, 50, 75, 100)]
+        [1.0, 1.0, 0.5, 0.0]
+    """
+    return min(1.0, (config.max_updates - step) / (config.cooldown * config.max_updates))
+
+
 def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool, stop: str | None) -> Decision:
     """Once an epoch gains too little, halve the rate after every epoch until one gains next to nothing.
 
