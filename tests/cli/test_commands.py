@@ -197,6 +197,14 @@ def test_only_truncated_midi_files(capsys, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+def test_training_on_a_text_ends_in_scores_beside_n_grams(capsys, tmp_path):
+    (tmp_path / "story.txt").write_text("the cat sat on the mat\nand the dog sat by it\n" * 40)
+    arguments = ["train", "--data", str(tmp_path / "story.txt"), "--run-dir", str(tmp_path / "run"), *SMALL]
+    assert run(arguments) == 0
+    assert "-gram, Kneser-Ney" in capsys.readouterr().out
+    assert "baselines" in json.loads((tmp_path / "run" / "result.json").read_text())
+
+
 def test_a_text_of_one_line(capsys, tmp_path):
     (tmp_path / "short.txt").write_text("only this\n")
     assert "line" in complaint(capsys, ["train", "--data", str(tmp_path / "short.txt")])

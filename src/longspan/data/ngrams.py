@@ -88,7 +88,7 @@ class KneserNey:
             seen = min(start, before)  # tokens that only serve as history
             block = self.log_probs(tokens[start - seen : start + TOKENS_AT_ONCE])
             totals += [log_probs[seen:].sum() for log_probs in block]
-        return list(totals / len(tokens))
+        return (totals / len(tokens)).tolist()
 
 
 def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
