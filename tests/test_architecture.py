@@ -13,6 +13,7 @@ import pytest
 import longspan
 from longspan.data.archive import write_set
 from tests.support.catalog import tiny_music
+from tests.support.real_data import needs_benchmarks
 
 SOURCE = Path(longspan.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -149,22 +150,41 @@ def test_no_module_is_huge(path):
     assert len(path.read_text().splitlines()) <= LARGE
 
 
-LONGEST_WALK = 40
-"""Files on the way of a chunk from a file of music to the changed weights. From a benchmark file, as in
-`longspan train nade:sgd+crm --data jsb --max-epochs 1`, it is 36; it was 55 before the rooms were made fuller.
+BENCHMARK_WALK, OWN_WALK = 48, 52
+"""Files, of Python and of C++, on the way of a chunk from a file of music to the changed weights. From a benchmark file
+it is 36 and 11 (55 and 17 before the rooms were made fuller); an archive of the user's is read by four more.
 """
 
 
-def test_the_walk_of_a_chunk_touches_few_files(tmp_path):
-    write_set(tmp_path / "tiny.npz", tiny_music())
-    command = ["train", "nade:sgd+crm", "--data", str(tmp_path / "tiny.npz"), "--run-dir", str(tmp_path / "run")]
+def walk_of(data: str, folder: Path) -> list[str]:
+    """The files that the training of one tiny model passes."""
+    command = ["train", "nade:sgd+crm", "--data", data, "--run-dir", str(folder / "run")]
     sizes = ["--max-epochs", "1", "--hidden-size", "4", "--nade-size", "3"]
     started = [sys.executable, "-m", "tests.support.walk", *command, *sizes]
     walked = subprocess.run(started, capture_output=True, text=True, cwd=Path(__file__).parents[1])
     found = json.loads(walked.stdout.splitlines()[-1])
     assert found["exit"] == 0, walked.stderr
     assert {"training/loop.py", "ops/recurrence.py", "ops/update.py"} <= set(found["files"])
-    assert len(found["files"]) <= LONGEST_WALK, found["files"]
+    assert {"ops/native/bindings.cc", "ops/native/recurrence.cc", "ops/native/simd.h"} <= set(found["kernels"])
+    return found["files"] + found["kernels"]
+
+
+@needs_benchmarks
+def test_the_walk_of_a_chunk_touches_few_files(tmp_path):
+    files = walk_of("jsb", tmp_path)
+    assert len(files) <= BENCHMARK_WALK, files
+
+
+def test_the_walk_of_a_chunk_of_own_data_touches_few_files(tmp_path):
+    write_set(tmp_path / "tiny.npz", tiny_music())
+    files = walk_of(str(tmp_path / "tiny.npz"), tmp_path)
+    assert len(files) <= OWN_WALK, files
+
+
+def test_kernels_have_the_names_of_the_modules_that_call_them():
+    families = {path.stem for path in (SOURCE / "ops").glob("*.py")}
+    shared = {"bindings", "threads"}
+    assert {path.stem for path in (SOURCE / "ops/native").glob("*.cc")} <= families | shared
 
 
 def test_there_is_one_version_number():

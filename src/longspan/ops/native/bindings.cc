@@ -9,6 +9,7 @@
 
 #include "kernels.h"
 #include "simd.h"
+#include "threads.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -528,3 +529,19 @@ LONGSPAN_OPERATION(longspan_range_descend, run_range_descend);
 
 LONGSPAN_VARIADIC_OPERATION(longspan_clip_nesterov, run_update<true>);
 LONGSPAN_VARIADIC_OPERATION(longspan_clip_descend, run_update<false>);
+
+// What the Python side tells a library and asks it: how many threads it may use, and the best instruction set of this
+// processor.
+extern "C" __attribute__((visibility("default"))) void longspan_set_threads(long count) { set_threads(count); }
+
+extern "C" __attribute__((visibility("default"))) const char* longspan_instruction_set() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq")) {
+    return "avx512";
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+#endif
+  return "portable";
+}

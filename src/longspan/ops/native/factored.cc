@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "gemm.h"
 #include "kernels.h"
+#include "products.h"
 #include "threads.h"
 
 namespace longspan {

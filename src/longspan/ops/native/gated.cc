@@ -2,10 +2,8 @@
 // several lanes share panels of the recurrent matrix packed once for the walk, and one lane reads the matrix in place.
 #include <cstring>
 
-#include "duet.h"
-#include "gemm.h"
-#include "gemv.h"
 #include "kernels.h"
+#include "products.h"
 #include "walk.h"
 
 namespace longspan {

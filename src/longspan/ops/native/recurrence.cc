@@ -3,10 +3,8 @@
 // two threads may divide the units, meeting after every step.
 #include <cstring>
 
-#include "duet.h"
-#include "gemm.h"
-#include "gemv.h"
 #include "kernels.h"
+#include "products.h"
 #include "walk.h"
 
 namespace longspan {

@@ -1,6 +1,6 @@
 // Vectors of floats as wide as the instruction set this file is compiled for, and the functions the kernels apply
-// to them. Everything is written with GCC/Clang vector extensions; intrinsics appear only where the extensions
-// have no word (masked memory access, the denormal mode).
+// to them, with a loop over the few bytes of a row that are not zero. Everything is written with GCC/Clang vector
+// extensions; intrinsics appear only where the extensions have no word (masked memory access, the denormal mode).
 #pragma once
 
 #include <cstdint>
@@ -244,5 +244,25 @@ class FlushDenormals {
   FlushDenormals() {}
 #endif
 };
+
+// Calls body(index, value) for each byte that is not zero, looking at eight bytes at a time: few keys of a frame are
+// down.
+template <class Body>
+inline void for_each_nonzero(const uint8_t* bytes, long count, Body body) {
+  for (long start = 0; start < count; start += 8) {
+    uint64_t group = 0;
+    if (count - start >= 8) {
+      std::memcpy(&group, bytes + start, 8);
+    } else {
+      std::memcpy(&group, bytes + start, count - start);
+    }
+    while (group != 0) {
+      const int skip = __builtin_ctzll(group) / 8;
+      const long index = start + skip;
+      body(index, bytes[index]);
+      group &= ~(0xffull << (8 * skip));
+    }
+  }
+}
 
 }  // namespace longspan
