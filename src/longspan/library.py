@@ -33,8 +33,7 @@ from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
-from longspan.training.loop import train as run_training
-from longspan.training.planning import plan
+from longspan.training.planning import plan, train_in
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model, weights_to_start_from
 
@@ -182,11 +181,12 @@ def train(
     path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads)
     if budget is not None:
         time_limit(budget)  # refuses what is no time
-        left = budget - (time.monotonic() - began)
-        chosen, max_seconds = plan(chosen, content, given, left), min(left, max_seconds or math.inf)
+        chosen = plan(chosen, content, given, budget - (time.monotonic() - began))
+        budget -= time.monotonic() - began
+        max_seconds = min(budget, max_seconds or math.inf)
     run = create_run(path, chosen, content.record, environment, given)
     with run.locked():
-        return _to_end(run, content, listeners, progress, max_seconds)
+        return _to_end(run, content, listeners, progress, max_seconds, budget)
 
 
 def resume(
@@ -276,12 +276,17 @@ def _found_by_name(run: Run) -> bool:
 
 
 def _to_end(
-    run: Run, content: Dataset, listeners: Sequence[Listener], progress: bool, max_seconds: float | None
+    run: Run,
+    content: Dataset,
+    listeners: Sequence[Listener],
+    progress: bool,
+    max_seconds: float | None,
+    budget: float | None = None,
 ) -> Trained:
     time_up = time_limit(max_seconds)
     with ExitStack() as shown:
         display = [shown.enter_context(TrainingDisplay(run))] if progress else []
-        outcome = run_training(run, content, listeners=[*display, *listeners], interrupted=time_up)
+        outcome = train_in(budget, run, content, listeners=[*display, *listeners], interrupted=time_up)
     if outcome.status == "diverged":
         raise Diverged(f"the run diverged at {outcome.reason}")
     name = run.config.memory if run.config.memory != "none" else run.memory_name

@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from longspan.errors import InputError
+from longspan.training.listeners import Listener
 from longspan.training.loop import train
-from longspan.training.planning import RESERVE, Pace, measure, plan, planned
+from longspan.training.planning import RESERVE, Pace, measure, plan, planned, train_in
 from longspan.training.runs import Given, Run
 from tests.support.catalog import tiny_config, tiny_music
 from tests.support.runs import essence, start
@@ -77,12 +78,9 @@ def test_the_rate_falls_in_a_straight_line_over_the_last_updates(tmp_path):
     config = type(config)(**{**vars(config), "learning_rate_schedule": "constant", "learning_rate": 0.1})
     rates = []
 
-    class Rates:
+    class Rates(Listener):
         def on_block(self, progress, info, count, total):
             rates.extend(float(rate) for rate in info.of_updates()["learning_rate"])
-
-        def on_epoch(self, record, seconds): ...
-        def on_pretraining(self, what): ...
 
     outcome = train(start(tmp_path / "run", data, config), data, listeners=[Rates()])
     assert outcome.reason == "reached 40 updates"
@@ -99,6 +97,26 @@ def test_a_planned_run_resumes_to_the_same_bytes(tmp_path):
         if train(Run.open(halting.path), data, interrupted=lambda: True).status == "done":
             break
     assert essence(halting.path) == essence(whole.path)
+
+
+@pytest.mark.parametrize("slower", [1.0, 3.0, 0.5])
+def test_a_plan_is_mended_at_half_time_and_the_run_is_the_one_its_last_config_describes(slower, tmp_path):
+    """A clock that runs by the updates made: ten a second were planned, and the machine is slower or faster."""
+    data = tiny_music()
+    config = tiny_config("sgd+cm", max_updates=100, max_epochs=1000, cooldown=0.5, block=2, patience=1000)
+    run = start(tmp_path / "run", data, config)
+    made = [0]
+
+    class Steps(Listener):
+        def on_block(self, progress, info, count, total):
+            made[0] = progress.step
+
+    outcome = train_in(10 / 0.9, run, data, listeners=[Steps()], clock=lambda: made[0] * slower / 10)
+    assert outcome.status == "done"
+    assert made[0] == run.config.max_updates == pytest.approx(100 / slower, abs=6)
+    again = start(tmp_path / "again", data, run.config)
+    train(again, data)
+    assert essence(again.path) == essence(run.path)
 
 
 def test_cooling_down_needs_an_end():

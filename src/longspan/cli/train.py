@@ -46,15 +46,16 @@ def run(arguments: list[str]) -> int:
         from longspan.memory import check_memory
 
         check_memory(config.memory, content.record)
-    if options.budget_seconds is not None:
+    seconds = options.budget_seconds
+    if seconds is not None:
         from longspan.training.planning import plan
 
-        left = options.budget_seconds - (time.monotonic() - began)
-        config = plan(config, content, given, left)
-        watching = dataclasses.replace(watching, stop_after=watching.stop_after or f"{max(left, 1):.0f}s")
+        config = plan(config, content, given, seconds - (time.monotonic() - began))
+        seconds -= time.monotonic() - began
+        watching = dataclasses.replace(watching, stop_after=watching.stop_after or f"{max(seconds, 1):.0f}s")
     created = create_run(options.run_dir, config, content.record, environment, given)
 
-    return run_to_end(created, content, watching)
+    return run_to_end(created, content, watching, seconds=seconds)
 
 
 def show_origins(rows: list[tuple[str, Any, str]], *, as_json: bool) -> None:
@@ -169,22 +170,29 @@ def seal(arguments: list[str]) -> int:
     return cli.DONE
 
 
-def run_to_end(run: Run, content: Dataset, watching: Watching, prepare: Callable[[], None] = lambda: None) -> int:
+def run_to_end(
+    run: Run,
+    content: Dataset,
+    watching: Watching,
+    prepare: Callable[[], None] = lambda: None,
+    seconds: float | None = None,
+) -> int:
     """Train a run to its end, score its best weights on the test split and suggest what to do next.
 
-    `prepare` is called first, once no other process is training the run.
+    `prepare` is called first, once no other process is training the run; `seconds` is the time it was planned for.
     """
     from longspan.evaluation import SplitEvaluator
     from longspan.progress import TrainingDisplay
     from longspan.training.listeners import TensorBoardListener
-    from longspan.training.loop import train
     from longspan.training.optimizers import ADVISED
+    from longspan.training.planning import train_in
 
     time_up = watching.time_up()
     with run.locked():
         prepare()
         with TrainingDisplay(run, quiet=watching.json) as display, first_interrupt(leave_at_once) as interrupted:
-            outcome = train(
+            outcome = train_in(
+                seconds,
                 run,
                 content,
                 listeners=[display, *([TensorBoardListener(run)] if watching.tensorboard else [])],

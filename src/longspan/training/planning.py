@@ -3,12 +3,16 @@
 A run that is merely cut off after five minutes ends at a high learning rate, far from what its data allow. A planned
 one makes as many updates as fit and lowers the rate to zero on the way. The plan becomes part of the config, so the run
 resumes to the same bytes; how fast the machine was no longer matters then.
+
+A shared machine changes its pace, so the plan is mended once, when half of the time is gone: until the rate begins to
+fall, nothing has depended on the number of updates.
 """
 
 import dataclasses
 import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,19 +24,23 @@ from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.models.parts import split_constants
+from longspan.training.listeners import Listener
+from longspan.training.loop import Outcome, train
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, Purpose, given_optimizer
-from longspan.training.runs import Given
+from longspan.training.runs import Given, Run
 from longspan.training.setup import ChunkSource, first_carry, initial_model
 
 COOLDOWN = 0.5
 """Fraction of a planned run over which the rate falls to zero."""
 RESERVE = 0.1
 """Fraction of the time that is left unplanned: scoring at the end, checkpoints, a machine that slows down."""
+LEAST_SECONDS = 0.3
+"""Time for which updates are measured at least."""
 FEWEST_UPDATES = 10
 """A plan with fewer updates is refused: nothing would be learned."""
 REPETITIONS = 3
-"""Number of times a block is timed; the fastest one counts."""
+"""Number of blocks that are timed at least; the median counts."""
 
 
 class Pace(NamedTuple):
@@ -107,8 +115,8 @@ def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[]
     block, count = source.block(chunks, 0)
     state, carry = optimizer.init(params), first_carry(model, config)
     context = Context(constants, jax.random.key(config.seed))
-    seconds = []
-    for _ in range(1 + REPETITIONS):
+    seconds: list[float] = []
+    while len(seconds) <= REPETITIONS or sum(seconds[1:]) < LEAST_SECONDS:
         began = clock()
         params, state, carry, _ = optimizer.advance(params, state, carry, block, count, context)
         jax.block_until_ready(params)
@@ -119,6 +127,62 @@ def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[]
         began = clock()
         valid.log_likelihood(trained)
         validations.append(clock() - began)
-    first, fastest = seconds[0], min(seconds[1:])
-    compiling = max(first - fastest, 0.0) + max(validations[0] - validations[1], 0.0)
-    return Pace(compiling, fastest / count, validations[1], len(chunks.lengths))
+    usual = statistics.median(seconds[1:])
+    compiling = max(seconds[0] - usual, 0.0) + max(validations[0] - validations[1], 0.0)
+    return Pace(compiling, usual / count, validations[1], len(chunks.lengths))
+
+
+def train_in(
+    seconds: float | None,
+    run: Run,
+    data: Dataset,
+    *,
+    listeners: Sequence[Listener] = (),
+    interrupted: Callable[[], bool] = lambda: False,
+    checkpoint_seconds: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Train a run to its end; one that was planned for `seconds` is planned again when half of them are gone.
+
+    Arguments as for `longspan.training.loop.train`.
+    """
+    watch = _Watch(run.config, math.inf if seconds is None else seconds, clock)
+    common = {"checkpoint_seconds": checkpoint_seconds}
+    if seconds is None or run.config.cooldown == 0:
+        return train(run, data, listeners=listeners, interrupted=interrupted, **common)
+    outcome = train(
+        run, data, listeners=[watch, *listeners], interrupted=lambda: interrupted() or watch.is_half_time(), **common
+    )
+    if outcome.status != "interrupted" or not watch.is_half_time() or interrupted():
+        return outcome
+    run.config = watch.mended(run.config)
+    run.write_config()
+    return train(run, data, listeners=listeners, interrupted=interrupted, **common)
+
+
+class _Watch(Listener):
+    """Compares the time that updates take with the plan."""
+
+    def __init__(self, config: TrainConfig, seconds: float, clock: Callable[[], float]):
+        self.began, self.seconds, self.clock = clock(), seconds, clock
+        self.cooling_from = math.floor((1 - config.cooldown) * config.max_updates)
+        self.step, self.updates_per_pass = 0, 1
+
+    def on_block(self, progress, info, count: int, total: int) -> None:
+        self.step, self.updates_per_pass = progress.step, max(self.updates_per_pass, total)
+
+    def is_half_time(self) -> bool:
+        late = self.clock() - self.began > (1 - RESERVE) * self.seconds / 2
+        return self.step > 0 and (late or self.step >= self.cooling_from)
+
+    def mended(self, config: TrainConfig) -> TrainConfig:
+        """The config with as many further updates as fit into the rest of the time, all of them cooling down."""
+        spent = self.clock() - self.began
+        further = max(FEWEST_UPDATES, math.floor(((1 - RESERVE) * self.seconds - spent) * self.step / spent))
+        updates = self.step + further
+        return dataclasses.replace(
+            config,
+            max_updates=updates,
+            max_epochs=math.ceil(updates / self.updates_per_pass),
+            cooldown=further / updates,
+        )
