@@ -25,7 +25,7 @@ LEVELS = [
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
     {"training", "evaluation", "probes", "sampling"},
-    {"progress", "memory"},
+    {"progress", "memory", "export"},
     {"search", "recipes"},
     {"diagnostics"},
     {"library", "arms"},
