@@ -28,7 +28,8 @@ def feed(case: Case, session: onnxruntime.InferenceSession) -> dict[str, np.ndar
 
 
 def run(session: onnxruntime.InferenceSession, fed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return dict(zip([put.name for put in session.get_outputs()], session.run(None, fed), strict=True))
+    names = [put.name for put in session.get_outputs()]
+    return {name: np.asarray(found) for name, found in zip(names, session.run(None, fed), strict=True)}
 
 
 def test_logits_and_states_agree(case: Case):
