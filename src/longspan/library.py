@@ -5,7 +5,6 @@ The command line is built from the same parts.
 
 import dataclasses
 import difflib
-import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -151,7 +150,7 @@ def train(
         listeners: called after every block and epoch, see `longspan.training.listeners.Listener`.
         progress: show a live progress line and one line per epoch, as the command line does.
         budget: seconds that training may take; the number of updates and the fall of the learning rate are planned so
-            that it ends well by then.
+            that it ends well by then. It is a plan, not a limit: a machine that slows down late makes it late.
         max_seconds: save and stop after this time; the run's status is then `interrupted` and `resume` continues it.
         settings: any field of `TrainConfig`; overrides the recipe's value.
 
@@ -183,7 +182,6 @@ def train(
         time_limit(budget)  # refuses what is no time
         chosen = plan(chosen, content, given, budget - (time.monotonic() - began))
         budget -= time.monotonic() - began
-        max_seconds = min(budget, max_seconds or math.inf)
     run = create_run(path, chosen, content.record, environment, given)
     with run.locked():
         return _to_end(run, content, listeners, progress, max_seconds, budget)

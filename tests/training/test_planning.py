@@ -111,7 +111,7 @@ def test_a_plan_is_mended_at_half_time_and_the_run_is_the_one_its_last_config_de
         def on_block(self, progress, info, count, total):
             made[0] = progress.step
 
-    outcome = train_in(10 / 0.9, run, data, listeners=[Steps()], clock=lambda: made[0] * slower / 10)
+    outcome = train_in(10 / (1 - RESERVE), run, data, listeners=[Steps()], clock=lambda: made[0] * slower / 10)
     assert outcome.status == "done"
     assert made[0] == run.config.max_updates == pytest.approx(100 / slower, abs=6)
     again = start(tmp_path / "again", data, run.config)

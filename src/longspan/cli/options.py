@@ -69,7 +69,7 @@ class TrainOptions:
     """Begin with the best weights and the settings of a trained run, to tune it on other data."""
     budget: str | None = None
     """Time that training may take, such as 5m or 2h: the number of updates and the fall of the rate are planned so that
-    it ends well by then."""
+    it ends well by then. A plan, not a limit, which is --stop-after."""
     run_dir: Path | None = None
     """Folder of this run; by default a new one under runs/."""
     data_dir: Path | None = None

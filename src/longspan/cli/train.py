@@ -52,7 +52,6 @@ def run(arguments: list[str]) -> int:
 
         config = plan(config, content, given, seconds - (time.monotonic() - began))
         seconds -= time.monotonic() - began
-        watching = dataclasses.replace(watching, stop_after=watching.stop_after or f"{max(seconds, 1):.0f}s")
     created = create_run(options.run_dir, config, content.record, environment, given)
 
     return run_to_end(created, content, watching, seconds=seconds)

@@ -33,7 +33,7 @@ from longspan.training.setup import ChunkSource, first_carry, initial_model
 
 COOLDOWN = 0.5
 """Fraction of a planned run over which the rate falls to zero."""
-RESERVE = 0.1
+RESERVE = 0.2
 """Fraction of the time that is left unplanned: scoring at the end, checkpoints, a machine that slows down."""
 LEAST_SECONDS = 0.3
 """Time for which updates are measured at least."""
@@ -77,7 +77,7 @@ def planned(config: TrainConfig, pace: Pace, seconds: float) -> TrainConfig:
     Example:
         >>> after = planned(TrainConfig(), Pace(start=5, update=0.01, validation=1, updates_per_pass=900), 115)
         >>> after.max_updates, after.cooldown
-        (8775, 0.5)
+        (7740, 0.5)
     """
     passes_before = config.pretrain_frames + config.pretrain_recurrent
     usable = (1 - RESERVE) * seconds - pace.start - passes_before * pace.updates_per_pass * pace.update
