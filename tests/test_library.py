@@ -1,5 +1,6 @@
 """The library from Python: what the command line refuses, shows and limits, it does too."""
 
+import numpy as np
 import pytest
 
 import longspan
@@ -54,10 +55,43 @@ def test_a_run_that_had_its_time_stops_cleanly_and_resumes_to_the_same_bytes(tra
         assert (where / name).read_bytes() == (trained.run.path / name).read_bytes()
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), "60"])
 def test_what_is_no_time_is_refused_by_its_name_in_python(seconds, tmp_path):
-    with pytest.raises(InputError, match=r"^max_seconds must be above 0 and finite"):
+    with pytest.raises(InputError, match=r"^max_seconds must be a number above 0 and finite"):
         longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", max_seconds=seconds, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ({"activation": "relu"}, "activation cannot be 'relu': expected one of tanh, sigmoid, rectifier"),
+        ({"hidden_size": "50"}, "hidden_size cannot be '50'"),
+        ({"hiden_size": 50}, "did you mean hidden_size"),
+        ({"seed": -1}, "seed must be from 0 to 4294967295: got -1"),
+        ({"recipe": 3}, "expected a recipe as text"),
+        ({"data": 3}, "expected the name of a data set or a longspan.Dataset, got int"),
+        ({"optimizer": 3}, "expected an Optax transformation or a name as optimizer, got 3"),
+        ({"model": "lstm"}, "expected a longspan.models.SequenceModel of a cell and an output as model, got str"),
+        ({"listeners": [3]}, "Listener objects as listeners, got 3"),
+    ],
+    ids=str,
+)
+def test_mistakes_of_a_caller_leave_no_run_folder(mistake, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        longspan.train(**{"recipe": "sgd+c", "data": tiny_music(), "run_dir": tmp_path / "run", **SMALL} | mistake)
+    assert not (tmp_path / "run").exists()
+
+
+def test_mistakes_with_a_trained_model_are_named(trained):
+    with pytest.raises(InputError, match="unknown split 'tset': expected train, valid, test"):
+        trained.evaluate("tset")
+    with pytest.raises(InputError, match=r"longspan.Dataset, got int"):
+        trained.evaluate(data=3)
+    with pytest.raises(InputError, match="'tiny' cannot be loaded by name: pass the data set itself"):
+        longspan.resume(trained.run.path)
+    with pytest.raises(InputError, match="whole numbers from 0 to 1"):
+        trained.sample(2, prime=np.full((2, 88), 127))
 
 
 def test_progress_is_shown_where_it_is_asked_for_and_nowhere_else(tmp_path, capsys):

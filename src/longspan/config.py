@@ -6,7 +6,7 @@ It checks values and does nothing else. `recipes.py` says which values a recipe 
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict, get_type_hints
+from typing import Annotated, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 import tyro
@@ -238,7 +238,7 @@ class Rule:
         if self.high == math.inf:
             return f"a finite number {'above' if self.open_low else 'of at least'} {self.low:g}"
         low, high = "above" if self.open_low else "from", "to below" if self.open_high else "to"
-        return f"{low} {self.low:g} {high} {self.high:g}"
+        return f"{low} {self.low:.10g} {high} {self.high:.10g}"
 
 
 RULES = (
@@ -322,7 +322,9 @@ def check_types(values: dict) -> None:
         try:
             msgspec.convert(value, TYPES[name])
         except msgspec.ValidationError as error:
-            raise InputError(f"{name} cannot be {value!r}: {error}") from error
+            choices = get_args(TYPES[name]) if get_origin(TYPES[name]) is Literal else ()
+            expected = f"expected one of {', '.join(map(str, choices))}" if choices else str(error)
+            raise InputError(f"{name} cannot be {value!r}: {expected}", fields=[name]) from error
 
 
 class Settings(TypedDict, total=False):

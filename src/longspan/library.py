@@ -164,9 +164,7 @@ def train(
         >>> trained.evaluate("test").log_likelihood                      # doctest: +SKIP
     """
     began = time.monotonic()
-    content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else data
-    if not isinstance(content, Dataset):
-        raise InputError(f"expected the name of a data set or a longspan.Dataset, got {type(content).__name__}")
+    content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else _made(data)
     named = optimizer if isinstance(optimizer, str) else None
     source = None if start is None else Run.open(Path(start))
     if source is not None and recipe is None and config is None:
@@ -177,9 +175,11 @@ def train(
     check_parts(chosen, content.record, given)
     if chosen.memory != "none":
         check_memory(chosen.memory, content.record)
+    for seconds in (budget, max_seconds):
+        time_limit(seconds)  # refuses what is no time
+    _check_listeners(listeners)
     path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads)
     if budget is not None:
-        time_limit(budget)  # refuses what is no time
         chosen = plan(chosen, content, given, budget - (time.monotonic() - began))
         budget -= time.monotonic() - began
     run = create_run(path, chosen, content.record, environment, given)
@@ -206,6 +206,8 @@ def resume(
     """
     run = Run.open(Path(path), Given(model, optimizer))
     content = _data_of(run, data)
+    time_limit(max_seconds)  # refuses what is no time
+    _check_listeners(listeners)
     environment = runtime.prepare(run.config.threads)
     with run.locked():
         run.continue_in(environment, accept=accept_environment)
@@ -261,9 +263,25 @@ def _config(
 
 
 def _data_of(run: Run, given: Dataset | None) -> Dataset:
-    content = data_room.load(run.config.data, span=run.config.span) if given is None else given
+    if given is None and not _found_by_name(run):
+        raise InputError(f"{run.config.data!r} cannot be loaded by name: pass the data set itself", fields=["data"])
+    content = data_room.load(run.config.data, span=run.config.span) if given is None else _made(given)
     run.check_data(content)
     return content
+
+
+def _made(data: Dataset) -> Dataset:
+    if not isinstance(data, Dataset):
+        raise InputError(
+            f"expected the name of a data set or a longspan.Dataset, got {type(data).__name__}", fields=["data"]
+        )
+    return data
+
+
+def _check_listeners(listeners: Sequence[Listener]) -> None:
+    for listener in listeners:
+        if not isinstance(listener, Listener):
+            raise InputError(f"expected longspan.training.listeners.Listener objects as listeners, got {listener!r}")
 
 
 def _found_by_name(run: Run) -> bool:

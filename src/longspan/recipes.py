@@ -269,6 +269,8 @@ def parse(recipe: str) -> Recipe:
         >>> str(parse("NADE:sgd+mrc")), parse("gru,reset=before/sgd+c").cell
         ('nade:sgd+crm', 'gru,reset=before')
     """
+    if not isinstance(recipe, str):
+        raise InputError(f"expected a recipe as text, such as 'sgd+c', got {recipe!r}", fields=["recipe"])
     cell, slash, rest = recipe.rpartition("/")
     output, colon, method = rest.lower().rpartition(":")
     name, plus, letters = method.partition("+")

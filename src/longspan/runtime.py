@@ -143,8 +143,8 @@ def time_limit(seconds: float | None) -> Callable[[], bool]:
     """A function that tells whether `seconds` have passed since this call; always False without a limit."""
     if seconds is None:
         return lambda: False
-    if not 0 < seconds < math.inf:
-        raise InputError(f"max_seconds must be above 0 and finite: got {seconds:g}", fields=["max_seconds"])
+    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise InputError(f"max_seconds must be a number above 0 and finite: got {seconds!r}", fields=["max_seconds"])
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() > deadline
 

@@ -10,6 +10,7 @@ import pytest
 from jaxtyping import Array
 
 from longspan.config import OUTPUTS_FOR, TrainConfig
+from longspan.errors import InputError
 from longspan.models.model import SequenceModel, build
 from longspan.models.outputs import FREE, OFF, ON
 from longspan.models.parts import Candidates, Cell, Output
@@ -303,9 +304,11 @@ def test_models_are_not_compiled_again_for_other_weights(music):
 
 
 def test_mistakes_of_a_caller_are_named(music, text):
-    with pytest.raises(ValueError, match="at least 1"):
-        generate(music, length=0, num=1, key=KEY)
-    with pytest.raises(ValueError, match="end token"):
+    for numbers in ({"length": 0}, {"length": "5"}, {"num": 0}, {"num": 1.5}, {"temperature": -1.0}):
+        name = next(iter(numbers))
+        with pytest.raises(InputError, match=f"^{name} must be .*at least [01]: got "):
+            generate(music, **{"length": 1, "num": 1, "key": KEY} | numbers)
+    with pytest.raises(InputError, match="end token"):
         generate(text, length=1, num=1, key=KEY)
-    with pytest.raises(ValueError, match=r"shape \(time, 3\), got \(2, 88\)"):
+    with pytest.raises(InputError, match=r"shape \(time, 3\), got \(2, 88\)"):
         generate(music, length=1, num=1, key=KEY, prime=np.zeros((2, 88), np.uint8))

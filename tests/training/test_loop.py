@@ -253,7 +253,7 @@ def test_a_score_far_below_coin_tosses_is_divergence_though_it_is_a_number(music
     finite = tiny_config("sgd", learning_rate=3e4, activation="sigmoid")
     outcome = train(start(tmp_path / "finite", music, finite), music)
     assert outcome.status == "diverged"
-    assert "validation score after epoch 1 is -" in outcome.reason
+    assert "epoch 1: its validation score is -" in outcome.reason
 
 
 def test_a_folder_that_cannot_be_flushed_is_an_error_unless_the_system_has_no_such_thing(tmp_path, monkeypatch):

@@ -142,7 +142,12 @@ class DataRecord(msgspec.Struct, frozen=True):
         )
 
     def as_seen(self, steps: np.ndarray) -> np.ndarray:
-        """Targets in the units of the data, as a model sees them."""
+        """Targets in the units of the data, as a model sees them; what such data cannot hold is refused."""
+        if self.predicted != "numbers":
+            most = 1 if self.predicted == "keys" else self.size - 1
+            whole = steps.dtype.kind in "biu" or (steps.dtype.kind == "f" and bool((steps == np.floor(steps)).all()))
+            if not whole or (steps.size and not 0 <= steps.min() <= steps.max() <= most):
+                raise InputError(f"expected steps of whole numbers from 0 to {most}: {self.predicted} are predicted")
         return steps if self.target_scaling is None else self.target_scaling.normalized(steps)
 
     def in_units(self, steps: np.ndarray) -> np.ndarray:

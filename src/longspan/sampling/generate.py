@@ -11,6 +11,7 @@ primed with its own beginning goes on as it did, except for rare draws that chan
 sized matrix product.
 """
 
+import math
 from abc import abstractmethod
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
+from longspan.errors import InputError
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Candidates, Held
 
@@ -102,8 +104,7 @@ def generate(
         >>> generate(model, length=16, num=2, key=jax.random.key(1)).shape
         (2, 16, 88)
     """
-    if length < 1 or num < 1:
-        raise ValueError(f"length and num must be at least 1, got {length} and {num}")
+    _check_numbers(length, num, temperature)
     inputs = _inputs(model, prime, end_token)
     plain = temperature == 1 and held is None and not avoid_silence
     particles = 1 if held is None or len(held) == 1 else PARTICLES
@@ -135,6 +136,14 @@ def state_after(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTr
     return jax.tree.map(lambda leaf: leaf[0], state)
 
 
+def _check_numbers(length: int, num: int, temperature: float) -> None:
+    for name, value in (("length", length), ("num", num)):
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1: got {value!r}", fields=[name])
+    if not isinstance(temperature, int | float | np.number) or not 0 <= temperature < math.inf:
+        raise InputError(f"temperature must be finite and at least 0: got {temperature!r}", fields=["temperature"])
+
+
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:
     """The inputs that the model reads before it draws: that before the first step of a sequence, then the prime."""
     draw = partial(model.output.sample, key=jax.random.key(0))
@@ -142,12 +151,12 @@ def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array,
     first = jnp.zeros((1, *step.shape), step.dtype)
     if step.shape == ():
         if end_token is None:
-            raise ValueError("a model of text needs the end token, which precedes the first token")
+            raise InputError("a model of text needs the end token, which precedes the first token")
         first = first + end_token
     if prime is None:
         return first
     if np.shape(prime)[1:] != step.shape:
-        raise ValueError(f"expected a prime of shape (time, {', '.join(map(str, step.shape))}), got {np.shape(prime)}")
+        raise InputError(f"expected a prime of shape (time, {', '.join(map(str, step.shape))}), got {np.shape(prime)}")
     return jnp.concatenate([first, jnp.asarray(prime, step.dtype)])
 
 
@@ -155,7 +164,7 @@ def _held_by_step(held, length: int) -> Int[Array, "time target"] | None:
     if held is None:
         return None
     if len(held) not in (1, length):
-        raise ValueError(f"expected held keys for 1 or {length} steps, got {len(held)}")
+        raise InputError(f"expected held keys for 1 or {length} steps, got {len(held)}")
     return jnp.broadcast_to(jnp.asarray(held, jnp.int8), (length, np.shape(held)[1]))
 
 

@@ -266,7 +266,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, jud
     score = judged.score
     hopeless = run.data.hopeless
     if not math.isfinite(score) or (hopeless is not None and score < hopeless):
-        raise Diverged(f"the validation score after epoch {progress.epoch + 1} is {score:.4g}")
+        raise Diverged(f"epoch {progress.epoch + 1}: its validation score is {score:.4g}")
     decision = decide(progress.schedule, score, progress.epoch + 1, config)
     if judged.solved:
         decision = msgspec.structs.replace(decision, is_best=True, restore_best=False, stop=judged.solved)

@@ -113,7 +113,12 @@ def check_parts(config: TrainConfig, data: DataRecord, given: Given) -> None:
     """Refuse unknown names, an output that does not suit the data, and too large sizes before a run folder exists."""
     if given.optimizer is None:
         _ = OPTIMIZERS[config.optimizer]
+    elif not all(callable(getattr(given.optimizer, name, None)) for name in ("init", "update")):
+        raise InputError(f"expected an Optax transformation or a name as optimizer, got {given.optimizer!r}")
     if given.model is not None:
+        if not isinstance(given.model, SequenceModel):
+            found = type(given.model).__name__
+            raise InputError(f"expected a longspan.models.SequenceModel of a cell and an output as model, got {found}")
         loose = not_arrays(given.model)
         if loose:
             raise InputError(f"{loose[0]} of the model is not an array: declare it static with eqx.field(static=True)")
