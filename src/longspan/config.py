@@ -108,6 +108,13 @@ class TrainConfig:
     """What a trained model is given to recall its own past with, its few weights fitted to the validation split: recall
     (copies of earlier steps), cache (text: symbols used lately in a similar state), one of your own, or none."""
 
+    cues: str = "none"
+    """What the network of music is told beside the last frame: recall (the frame that followed when the song last went
+    on like now, and how long the match is), metre (the step's place in groups of 2, 3, 4, 8 and 16), recall+metre, or
+    none."""
+    cue_dropout: float = 0.5
+    """recall: share of the training steps at which nothing is recalled, so that the network does not lean on it."""
+
     # Optimization
     learning_rate: float = 0.1
     """Initial step size."""
@@ -260,6 +267,7 @@ RULES = (
     Rule("l1", 0),
     Rule("omega", 0),
     Rule("dropout", 0, 1, open_high=True),
+    Rule("cue_dropout", 0, 1),
     Rule("learning_rate", 0, open_low=True),
     Rule("plateau_epochs", 1),
     Rule("decay_steps", 0, open_low=True),
@@ -356,6 +364,8 @@ class Settings(TypedDict, total=False):
     omega: float
     dropout: float
     memory: str
+    cues: str
+    cue_dropout: float
     learning_rate: float
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"]
     plateau_epochs: int

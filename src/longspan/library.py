@@ -26,7 +26,7 @@ from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
 from longspan.diagnostics.measures import LAGS
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
-from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, remember
+from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, reader_of, remember
 from longspan.models.model import SequenceModel
 from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
@@ -113,6 +113,7 @@ class Trained:
             held=held,
             avoid_silence=avoid_silence,
             proposal=proposal_of(self.run),
+            reader=reader_of(self.run),
         )
         return record.in_units(drawn)
 
@@ -170,6 +171,7 @@ def train(
     if source is not None and recipe is None and config is None:
         config = source.config
     chosen = _config(recipe, content, config, {**settings, **content.implied_settings}, named)
+    content = content.with_cues(chosen.cues, chosen.cue_dropout)
     weights = None if source is None else weights_to_start_from(source, chosen, content.record)
     given = Given(model, None if isinstance(optimizer, str) else optimizer, weights)
     check_parts(chosen, content.record, given)
@@ -267,7 +269,7 @@ def _data_of(run: Run, given: Dataset | None) -> Dataset:
         raise InputError(f"{run.config.data!r} cannot be loaded by name: pass the data set itself", fields=["data"])
     content = data_room.load(run.config.data, span=run.config.span) if given is None else _made(given)
     run.check_data(content)
-    return content
+    return content.with_cues(run.config.cues, run.config.cue_dropout)
 
 
 def _made(data: Dataset) -> Dataset:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from longspan.data import load
+from longspan.data.lookup import LEVELS
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.memory.gate import BARS, FEATURES
-from longspan.memory.lookup import LEVELS
 from longspan.memory.recall import Recall
+from tests.data.test_lookup import quadratic_candidates
 from tests.memory.conftest import KEYS, FewKeys
-from tests.memory.test_lookup import quadratic_candidates
 
 ALL_FRAMES = [np.array(frame, np.uint8) for frame in itertools.product((0, 1), repeat=KEYS)]
 

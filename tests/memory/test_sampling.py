@@ -9,7 +9,8 @@ import pytest
 
 from longspan.memory.gate import FEATURES
 from longspan.memory.recall import Recall
-from longspan.sampling.generate import Past, generate
+from longspan.sampling.generate import generate
+from longspan.sampling.reading import Past
 from tests.memory.conftest import KEYS, FewKeys
 from tests.memory.test_recall import ALL_FRAMES
 

@@ -226,7 +226,7 @@ def load_data_of(run: Run, data_dir: Path | None, *, quiet: bool) -> Dataset:
     """Load the data set that a run was trained on; refused if it has changed since."""
     content = load_data(run.config.data, data_dir, quiet=quiet, span=run.config.span)
     run.check_data(content)
-    return content
+    return content.with_cues(run.config.cues, run.config.cue_dropout)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def run(arguments: list[str]) -> int:
     runtime.prepare(sampled.config.threads)
     import jax
 
-    from longspan.memory import proposal_of
+    from longspan.memory import proposal_of, reader_of
     from longspan.sampling.generate import generate
     from longspan.training.setup import trained_model
 
@@ -34,6 +34,7 @@ def run(arguments: list[str]) -> int:
         held=medium.held,
         avoid_silence=options.avoid_silence,
         proposal=proposal_of(sampled) if options.memory else None,
+        reader=reader_of(sampled),
     )
     finished = [medium.finish(sample) for sample in samples]
     written = _write(medium, finished)

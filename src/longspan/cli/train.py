@@ -35,6 +35,7 @@ def run(arguments: list[str]) -> int:
         show_origins(origins_of(arguments, config), as_json=watching.json)
         return cli.DONE
     content = load_data(config.data, options.data_dir, quiet=watching.json, span=config.span)
+    content = content.with_cues(config.cues, config.cue_dropout)
     environment = prepare(config.threads)
     from longspan.training.setup import check_parts, weights_to_start_from
 

@@ -241,6 +241,18 @@ class Dataset(ABC):
         """Settings of a run that the data determine."""
         return {}
 
+    def with_cues(self, names: str, dropout: float = 0.0) -> Dataset:
+        """The same data for a network that is told more than the last step, see `longspan.data.cues`.
+
+        Args:
+            names: `recall`, `metre`, both as `recall+metre`, or `none`.
+            dropout: share of the training steps at which nothing is recalled.
+        """
+        del dropout
+        if names == "none":
+            return self
+        raise InputError(f"cues tell of the past of songs, and these data are no music: got {names!r}", fields=["cues"])
+
     def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
         """The training split in the order of an epoch, determined by seed and epoch; by default the original order."""
         del number, seed

@@ -5,6 +5,7 @@ A song is a uint8 array, time x 88 keys, 1 where a key sounds; column 0 is the l
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from longspan.data.benchmarks import Benchmark
+from longspan.data.cues import NO_CUES, Cues
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, check_splits
-from longspan.data.sequences import Song, arrange, song_order
+from longspan.data.sequences import Song, arrange, arrange_pairs, song_order
 from longspan.errors import InputError
 
 KEYS = 88
@@ -25,8 +27,8 @@ HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
 DEFAULT_FRAMES_PER_BEAT = 2
 """Of rolls whose file does not say it."""
 MOST_AUGMENTED = 12
-TRANSPOSITIONS = 88
-"""Sets the stream of random transpositions apart from others of the same seed."""
+TRANSPOSITIONS, FORGETTING = 88, 89
+"""Set the streams of random transpositions and hidden cues apart from others of the same seed."""
 EVALUATION_LANES = 16
 """Number of songs evaluated in parallel; it affects the score only by rounding."""
 FRAMES_AT_ONCE = 256
@@ -56,6 +58,8 @@ class MusicData(Dataset):
         origin: a phrase that says where the songs come from.
         remarks: notes on what was left out or changed, one line each.
         augment: semitones by which training songs are moved up or down at most, differently in every epoch.
+        cues: what a network is told beside the last frame.
+        cue_dropout: share of the training steps at which nothing is recalled, drawn anew in every epoch.
     """
 
     name: str
@@ -65,6 +69,8 @@ class MusicData(Dataset):
     origin: str = ""
     remarks: tuple[str, ...] = field(default=(), repr=False)
     augment: int = 0
+    cues: Cues = NO_CUES
+    cue_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.augment <= MOST_AUGMENTED:
@@ -79,6 +85,7 @@ class MusicData(Dataset):
             "music",
             self._digest,
             KEYS,
+            input_size=None if self.cues == NO_CUES else self.cues.width(KEYS),
             frames_per_beat=self.frames_per_beat,
             octave_shift=self.octave_shift,
         )
@@ -94,16 +101,37 @@ class MusicData(Dataset):
                 digest.update(np.packbits(song, axis=1).tobytes())
         return digest.hexdigest()
 
+    def with_cues(self, names: str, dropout: float = 0.0) -> MusicData:
+        return dataclasses.replace(self, cues=Cues.named(names), cue_dropout=dropout)
+
     def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
-        return arrange(self.splits[split], chunk_length, lanes)
+        if self.cues == NO_CUES:
+            return arrange(self.splits[split], chunk_length, lanes)
+        return arrange_pairs(self._inputs[split], self.splits[split], chunk_length=chunk_length, lanes=lanes)
 
     def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
-        """The songs in an order, and perhaps transpositions, determined by seed and epoch."""
+        """The songs in an order, and perhaps transpositions and with cues, determined by seed and epoch."""
         songs = self.splits["train"]
+        order = song_order(len(songs), seed, number)
+        shifts = [0] * len(songs)
         if self.augment:
             draws = np.random.default_rng([TRANSPOSITIONS, seed, number])
-            songs = [moved(song, int(draws.integers(-self.augment, self.augment + 1))) for song in songs]
-        return arrange(songs, chunk_length, lanes, song_order(len(songs), seed, number))
+            shifts = [within(song, int(draws.integers(-self.augment, self.augment + 1))) for song in songs]
+            songs = [np.roll(song, shift, axis=1) for song, shift in zip(songs, shifts, strict=True)]
+        if self.cues == NO_CUES:
+            return arrange(songs, chunk_length, lanes, order)
+        inputs = self._inputs["train"]
+        if self.augment:
+            inputs = [self.cues.moved(part, KEYS, shift) for part, shift in zip(inputs, shifts, strict=True)]
+        if self.cues.recall and self.cue_dropout:
+            draws = np.random.default_rng([FORGETTING, seed, number])
+            inputs = [self.cues.forgetting(part, KEYS, draws.random(len(part)) < self.cue_dropout) for part in inputs]
+        return arrange_pairs(inputs, songs, chunk_length=chunk_length, lanes=lanes, order=order)
+
+    @cached_property
+    def _inputs(self) -> Mapping[str, list[np.ndarray]]:
+        """What a network reads, by split and song; the past of a song is looked up once."""
+        return {split: [self.cues.inputs_of(song) for song in songs] for split, songs in self.splits.items()}
 
     def evaluation_lanes(self, split: str) -> int:
         return min(EVALUATION_LANES, len(self.splits[split]))
@@ -111,7 +139,9 @@ class MusicData(Dataset):
     def excerpt(self, split: str, steps: int) -> Chunks:
         """The beginning of the longest song."""
         longest = max(self.splits[split], key=len)[:steps]
-        return Chunks(*(leaf[0] for leaf in arrange([longest], steps)))
+        return Chunks(
+            *(leaf[0] for leaf in arrange_pairs([self.cues.inputs_of(longest)], [longest], chunk_length=steps))
+        )
 
     def base_rates(self) -> np.ndarray:
         notes, frames = note_counts(self.splits["train"])
@@ -132,12 +162,12 @@ class MusicData(Dataset):
         return sum(map(len, self.splits["train"]))
 
 
-def moved(song: Song, semitones: int) -> Song:
-    """A song some semitones higher or lower, as far as all its notes stay on the keyboard."""
+def within(song: Song, semitones: int) -> int:
+    """The number of semitones by which a song can be moved, as far as all its notes stay on the keyboard."""
     keys = np.flatnonzero(song.any(axis=0))
     if len(keys) == 0:
-        return song
-    return np.roll(song, min(max(semitones, -int(keys[0])), KEYS - 1 - int(keys[-1])), axis=1)
+        return 0
+    return min(max(semitones, -int(keys[0])), KEYS - 1 - int(keys[-1]))
 
 
 def read_benchmark_rolls(benchmark: Benchmark, path: Path) -> MusicData:

@@ -8,6 +8,7 @@ from longspan.memory.interface import (
     check_memory,
     memory_of,
     proposal_of,
+    reader_of,
     register_memory,
     remember,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "check_memory",
     "memory_of",
     "proposal_of",
+    "reader_of",
     "register_memory",
     "remember",
 ]

@@ -21,10 +21,10 @@ import jax
 import numpy as np
 
 from longspan.data.dataset import Dataset
+from longspan.data.lookup import sequences_of
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator, walk
 from longspan.memory.interface import Memory, Recollection, Trail, in_other_units, register_memory
-from longspan.memory.lookup import sequences_of
 from longspan.models.model import SequenceModel
 from longspan.models.rbm import EstimatedOutput
 

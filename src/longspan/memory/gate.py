@@ -16,7 +16,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from longspan.memory.lookup import LEVELS, NONE, Found
+from longspan.data.lookup import LEVELS, NONE, Found
 
 BARS = (2, 3, 4, 8, 16)
 """Distances in steps at which music tends to repeat itself."""

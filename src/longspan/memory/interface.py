@@ -12,12 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from longspan.data.cues import NO_CUES, Cues
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
 from longspan.evaluation import Scores
 from longspan.models.model import SequenceModel
 from longspan.registry import Registry
 from longspan.sampling.generate import Proposal
+from longspan.sampling.reading import Reader, WithCues
 from longspan.training.runs import Run
 
 MEMORIES: Registry[type[Memory]] = Registry("memory", "longspan.memory")
@@ -106,6 +108,12 @@ def memory_of(run: Run) -> Memory:
 def proposal_of(run: Run) -> Proposal | None:
     """What to sample from with the memory of a run; None if it has none or one that only scores."""
     return None if run.memory_name is None else memory_of(run).proposal()
+
+
+def reader_of(run: Run) -> Reader | None:
+    """What the network of a run reads before each step of a sample; None if that is the last step alone."""
+    cues = Cues.named(run.config.cues)
+    return None if cues == NO_CUES else WithCues(cues)
 
 
 def check_memory(name: str, record: DataRecord) -> None:

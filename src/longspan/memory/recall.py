@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from longspan.data.dataset import Chunks, Dataset
+from longspan.data.lookup import NONE, Found, look_up_split, sequences_of
 from longspan.errors import InputError
 from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, frame_accuracies, walk
 from longspan.memory import gate
 from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, in_other_units, register_memory
-from longspan.memory.lookup import NONE, Found, look_up_split, sequences_of
 from longspan.memory.sampling import Recalling
 from longspan.models.model import SequenceModel
 from longspan.models.rbm import EstimatedOutput

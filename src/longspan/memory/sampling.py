@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from longspan.data.lookup import NONE, Found
 from longspan.memory import gate
-from longspan.memory.lookup import NONE, Found, look_back
 from longspan.models.model import SequenceModel
 from longspan.models.outputs import OFF, ON
 from longspan.models.parts import Candidates, Held
-from longspan.sampling.generate import Past, Proposal
+from longspan.sampling.generate import Proposal
+from longspan.sampling.reading import Past, look_back
 
 
 class Recalling(Proposal):

@@ -40,7 +40,7 @@ def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[
         return []
     import jax
 
-    from longspan.memory import proposal_of
+    from longspan.memory import proposal_of, reader_of
     from longspan.sampling.generate import generate
     from longspan.training.setup import trained_model
 
@@ -55,6 +55,7 @@ def draw_samples(run: Run, num: int, seed: int = 0) -> list[MusicSample] | list[
         key=jax.random.key(seed),
         end_token=record.end_token,
         proposal=proposal_of(run),
+        reader=reader_of(run),
         held=None if text is None else text.without_unknown(),
     )
     if text is not None:

@@ -14,7 +14,6 @@ sized matrix product.
 import math
 from abc import abstractmethod
 from functools import partial
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,18 +24,12 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Candidates, Held
+from longspan.sampling.reading import LastStep, Past, Reader
 
 LANES = 256
 """Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
 PARTICLES = 16
 """Parallel attempts at a sample that has to fit what is held at later steps, too."""
-
-
-class Past(NamedTuple):
-    """The steps before the next one: the prime, then those drawn. Beyond `length` they are zero."""
-
-    steps: Shaped[Array, "lane capacity ..."]
-    length: Int[Array, ""]
 
 
 class Proposal(eqx.Module):
@@ -76,6 +69,7 @@ def generate(
     held: Int[np.ndarray, "#time target"] | None = None,
     avoid_silence: bool = False,
     proposal: Proposal | None = None,
+    reader: Reader | None = None,
 ) -> Shaped[np.ndarray, "sample time ..."]:
     """Draw samples, each step from the model's distribution given all steps before it.
 
@@ -96,6 +90,7 @@ def generate(
             step to step, also given the later ones, by a particle filter.
         avoid_silence: never draw a frame without notes; if all candidates are silent, the last frame is held.
         proposal: the distribution to draw from; by default the model's own.
+        reader: what the model reads before each step; by default the last step.
 
     Example:
         >>> from longspan.config import TrainConfig
@@ -109,11 +104,13 @@ def generate(
     plain = temperature == 1 and held is None and not avoid_silence
     particles = 1 if held is None or len(held) == 1 else PARTICLES
     lanes = min(num, max(1, LANES // particles))
+    reader = reader or LastStep()
     draw = partial(
         _continue,
         model,
         proposal or FromModel(),
-        _state_before_last(model, inputs),
+        reader,
+        _state_before_last(model, reader, inputs),
         inputs,
         _held_by_step(held, length),
         key,
@@ -168,8 +165,8 @@ def _held_by_step(held, length: int) -> Int[Array, "time target"] | None:
     return jnp.broadcast_to(jnp.asarray(held, jnp.int8), (length, np.shape(held)[1]))
 
 
-def _state_before_last(model: SequenceModel, inputs: Shaped[Array, "time ..."]) -> PyTree:
-    return model.cell.initial_state() if len(inputs) == 1 else _read(model, inputs[:-1])
+def _state_before_last(model: SequenceModel, reader: Reader, inputs: Shaped[Array, "time ..."]) -> PyTree:
+    return model.cell.initial_state() if len(inputs) == 1 else _read(model, reader.prime(inputs))
 
 
 _read = jax.jit(state_after)
@@ -179,6 +176,7 @@ _read = jax.jit(state_after)
 def _continue(
     model,
     proposal,
+    reader,
     state,
     inputs,
     held,
@@ -201,7 +199,7 @@ def _continue(
 
     def step(carry, held):
         state, last, past = carry
-        state = jax.vmap(model.cell.step)(state, last)
+        state = jax.vmap(model.cell.step)(state, reader(last, past))
         keys = jax.vmap(lambda one: jax.random.split(jax.random.fold_in(one, past.length), 3))(lane_keys)
         lane_held = None if held is None else jnp.broadcast_to(held, (len(lane_keys), *held.shape))
         hidden = jax.vmap(model.cell.output)(state)

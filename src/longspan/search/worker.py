@@ -115,6 +115,7 @@ def join(
     base = study.definition.base
     content = data.load(job.data or base.data, job.data_dir, span=base.span, progress=progress)
     refuse_other_data(content, study.definition.fingerprint, base.data)
+    content = content.with_cues(base.cues, base.cue_dropout)
     machine.pin_to(job.cores)
     folder, environment = job.folder or Path("studies") / study.definition.name, runtime.prepare(base.threads)
     with storage.explain_outage(study.url), machine.present() as name:

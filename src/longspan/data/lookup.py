@@ -4,16 +4,13 @@ A step of the past is a candidate for the next one. Its *level* says over how ma
 before it: level k means at least `ORDERS[k - 1]` steps, level 0 none. Of the different steps of the past, those of the
 highest levels are candidates, the latest first.
 
-Twice the same definition: `look_up` reads a whole sequence at a cost that is linear in its length, and `look_back`
-finds the candidates of one next step inside compiled code, for sampling.
+`look_up` reads a whole sequence at a cost that is linear in its length. By the same definition `look_back` of
+`sampling/reading.py` finds the candidates of one next step inside compiled code.
 """
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Shaped
 
 from longspan.data.dataset import Chunks
 from longspan.data.recall import identities
@@ -113,43 +110,6 @@ class _Past:
             for order, power in zip(ORDERS, self.powers, strict=True)
             if order <= read
         ]
-
-
-def look_back(steps: Shaped[Array, "capacity ..."], length: Int[Array, ""], candidates: int) -> Found:
-    """The candidates for the next step of one sequence, of which `length` steps are known; as `look_up` finds them."""
-    capacity = len(steps)
-    # Frames are compared by a hash of 32 bits, as words are compared by their numbers.
-    flat = steps.reshape(capacity, -1).astype(jnp.uint32)
-    codes = flat @ jnp.asarray(np.random.default_rng(0).integers(1, 2**32, flat.shape[1], np.uint32) | 1)
-    places = jnp.arange(capacity)
-    levels = _levels(codes, length)
-
-    def best_of_the_rest(open_, _):
-        rank = jnp.where(open_, levels * capacity + places, NONE)
-        place = jnp.argmax(rank)
-        same = (codes == codes[place]) & (places < length)
-        exists = rank[place] >= 0
-        row = (levels[place], place, jnp.max(jnp.where(same, places, NONE)), jnp.sum(same))
-        return open_ & ~same, tuple(jnp.where(exists, value, NONE).astype(jnp.int32) for value in row)
-
-    _, rows = jax.lax.scan(best_of_the_rest, places < length, length=candidates)
-    return Found(*rows, step=jnp.full(candidates, length, jnp.int32))
-
-
-def _levels(codes: Array, length: Int[Array, ""]) -> Int[Array, " capacity"]:
-    """The level of every place: over how many steps its past agrees with the present."""
-    places = jnp.arange(len(codes))
-
-    def agree_further(back, running):
-        alike, matched = running
-        exist = (places > back) & (length > back)
-        before = jnp.roll(codes, back + 1)
-        alike = alike & exist & (before == codes[jnp.maximum(length - 1 - back, 0)])
-        return alike, matched + alike
-
-    start = jnp.ones(len(codes), bool), jnp.zeros(len(codes), jnp.int32)
-    _, matched = jax.lax.fori_loop(0, ORDERS[-1], agree_further, start)
-    return jnp.searchsorted(jnp.asarray(ORDERS), matched, side="right").astype(jnp.int32)
 
 
 class Recalled(NamedTuple):

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longspan.data.lookup import NONE, ORDERS, look_up, look_up_split
 from longspan.data.music import MusicData
-from longspan.memory.lookup import NONE, ORDERS, look_back, look_up, look_up_split
+from longspan.sampling.reading import look_back
 
 
 def quadratic_candidates(ids, most):
