@@ -102,6 +102,8 @@ class MusicData(Dataset):
         return digest.hexdigest()
 
     def with_cues(self, names: str, dropout: float = 0.0) -> MusicData:
+        if names == "none" and self.cues == NO_CUES:
+            return self
         return dataclasses.replace(self, cues=Cues.named(names), cue_dropout=dropout)
 
     def chunks(self, split: str, chunk_length: int, lanes: int) -> Chunks:
