@@ -241,6 +241,7 @@ TUNED: dict[tuple[str, str], dict] = {
         "learning_rate_schedule": "cosine",
         "max_epochs": 36,
     },
+    ("nade:sgd", "jsb"): {"dropout": 0.4, "averaging": 4000},
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "averaging": 10, "patience": 4},
     # The curvature of 32 sequences needs more damping here.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.01, "averaging": 60},

@@ -11,6 +11,8 @@ from longspan.data.archive import write_set
 from longspan.errors import InputError
 from longspan.library import open_run, train
 from longspan.memory import memory_of
+from longspan.reporting.charts import memory_charts
+from longspan.reporting.run_report import run_report
 from longspan.training.runs import Run
 from tests.support.catalog import tiny_music
 
@@ -88,5 +90,11 @@ def test_remember_attaches_a_memory_to_a_trained_run(tmp_path, capsys):
     assert run(["evaluate", path, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     kept = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert document["with_memory"] == kept["with_memory"]
+    assert document["with_memory"].items() <= kept["with_memory"].items()
+    report = run_report(Run.open(tmp_path / "run"))
+    assert report.memory is not None
+    assert report.memory.test["log_likelihood"] == document["with_memory"]["test"]["log_likelihood"]
+    for trail, chart in zip(report.memory.trails, memory_charts(report.memory), strict=True):
+        assert all(place < step < trail.length for step, place in zip(trail.steps, trail.places, strict=True))
+        assert len(chart.series[0].points) == len(trail.steps) > 0
     assert document["with_memory"]["test"]["log_likelihood"] == kept["with_memory"]["test"]["log_likelihood"]

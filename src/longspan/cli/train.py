@@ -239,7 +239,12 @@ def scores_of(run: Run, model: Any, content: Dataset, split: str) -> dict[str, A
         memory = memory_of(run)
         found = memory.recollect(model, content, split)
         scores = msgspec.to_builtins(found.scores)
-        result["with_memory"] = {"memory": memory.name, "recalled": found.recalled, split: scores}
+        result["with_memory"] = {
+            "memory": memory.name,
+            "recalled": found.recalled,
+            split: scores,
+            "trails": found.longest_trails(),
+        }
     return result
 
 
@@ -268,8 +273,13 @@ def _show(run: Run, content: Dataset, split: str, result: dict, *, as_json: bool
 
 def _scores_document(run: Run, content: Dataset, split: str, result: dict) -> dict:
     references = {label.replace(" ", "_"): figures for label, figures in reference_rows(run, content, split)}
-    beside = {name: value for name, value in result.items() if name != split}
+    beside = {name: _without_trails(value) for name, value in result.items() if name != split}
     return {"run": str(run.path), "split": split, **result[split], **beside, "references": references}
+
+
+def _without_trails(values: Any) -> Any:
+    """What is known with memory, without the steps that were recalled, which are many."""
+    return {name: value for name, value in values.items() if name != "trails"} if isinstance(values, dict) else values
 
 
 def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:

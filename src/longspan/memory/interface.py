@@ -36,6 +36,11 @@ class Recollection(NamedTuple):
     trails: list[Trail]
     """Which steps were recalled, for every sequence."""
 
+    def longest_trails(self, most: int = 3, steps: int = 2000) -> list[dict[str, Any]]:
+        """As plain values, the sequences in which most was recalled, each with its number and its first steps."""
+        chosen = sorted(range(len(self.trails)), key=lambda number: -len(self.trails[number].steps))[:most]
+        return [{"sequence": number, **self.trails[number].beginning(steps)._asdict()} for number in chosen]
+
 
 class Trail(NamedTuple):
     """The steps of one sequence that were recalled, and where from."""
@@ -45,6 +50,11 @@ class Trail(NamedTuple):
     steps: list[int]
     places: list[int]
     """For each of the recalled steps, the earlier step that was copied."""
+
+    def beginning(self, length: int) -> Trail:
+        """The trail of the first steps of the sequence."""
+        count = sum(step < length for step in self.steps)
+        return Trail(min(length, self.length), self.steps[:count], self.places[:count])
 
 
 class Memory(ABC):

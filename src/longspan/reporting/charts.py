@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from longspan.metrics import LOG_LIKELIHOOD
-from longspan.reporting.run_report import EpochValue, RunReport
+from longspan.reporting.run_report import EpochValue, MemoryValue, RunReport
 from longspan.reporting.study_report import Scatter, StudyReport, spans_decades
 
 SCORE = LOG_LIKELIHOOD.heading
@@ -117,6 +117,27 @@ def run_charts(run: RunReport) -> list[Chart]:
         log = spans_decades([rate for _, rate in rates])
         charts.append(Chart("Learning rate", "epoch", "rate", [Series("learning rate", rates, "fourth")], y_log=log))
     return [framed(chart) for chart in charts]
+
+
+def memory_charts(memory: MemoryValue) -> list[Chart]:
+    """For some pieces of the test split, from which earlier step each recalled step was copied."""
+    return [
+        Chart(
+            f"Piece {trail.sequence + 1}: {len(trail.steps)} of {trail.length} steps recalled",
+            "step",
+            "copied from step",
+            [
+                Series(
+                    "recalled",
+                    [(float(a), float(b)) for a, b in zip(trail.steps, trail.places, strict=True)],
+                    "second",
+                    joined=False,
+                )
+            ],
+        )
+        for trail in memory.trails
+        if trail.steps
+    ]
 
 
 def study_charts(study: StudyReport) -> list[Chart]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from longspan import __version__
 from longspan.metrics import METRICS, duration, number
 from longspan.reporting import markup
-from longspan.reporting.charts import run_charts, study_charts
+from longspan.reporting.charts import framed, memory_charts, run_charts, study_charts
 from longspan.reporting.diagnosis_section import diagnosis_content
-from longspan.reporting.run_report import RunReport, ScoreValue
+from longspan.reporting.run_report import MemoryValue, RunReport, ScoreValue
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reporting.study_report import StudyReport, TrialValue
 
@@ -77,6 +77,7 @@ def run_content(run: RunReport, tempo: float) -> str:
             markup.tiles(_run_tiles(run)),
             _baselines(run),
             markup.grid(figures),
+            "" if run.memory is None else _memory(run.memory),
             "" if run.diagnosis is None else diagnosis_content(run.diagnosis),
             _samples(run, tempo),
             "<h3>Settings</h3>",
@@ -107,7 +108,8 @@ def _baselines(run: RunReport) -> str:
         return markup.row(label, cells, kind)
 
     ours = row("this model", {score.metric: score.ours for score in run.scores}, "best")
-    rows = [ours, *(row(label, figures) for label, figures in run.baselines.items())]
+    remembering = [] if run.memory is None else [row(f"with memory ({run.memory.memory})", run.memory.test, "best")]
+    rows = [ours, *remembering, *(row(label, figures) for label, figures in run.baselines.items())]
     return markup.table("Beside simple predictors, test split", ["", *(metric.heading for metric in metrics)], rows)
 
 
@@ -122,6 +124,17 @@ def _score_tile(score: ScoreValue) -> str:
         mark = '<span class="good-text">✓ at or better</span>' if reaches else '<span class="bad-text">behind</span>'
         beside += f"paper {markup.true_minus(number(metric.scale * score.paper, digits))} {mark}"
     return markup.tile(f"Test {metric.heading}", markup.true_minus(number(metric.scale * score.ours, digits)), beside)
+
+
+def _memory(memory: MemoryValue) -> str:
+    """Which steps of the test split were recalled, and from where."""
+    about = (
+        f"{100 * memory.recalled:.1f} % of the steps of the test split were recalled, not newly made. Each point "
+        "is such a step, and its height the earlier step of the same piece that it copies: rising lines are passages "
+        "that come again."
+    )
+    figures = [markup.chart_figure(framed(chart)) for chart in memory_charts(memory)]
+    return f'<h3>Memory</h3><p class="lead">{about}</p>{markup.grid(figures)}'
 
 
 def _samples(run: RunReport, tempo: float) -> str:

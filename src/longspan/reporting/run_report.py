@@ -36,6 +36,25 @@ class ScoreValue(msgspec.Struct, frozen=True):
     """Standard error if ours is an estimate."""
 
 
+class TrailValue(msgspec.Struct, frozen=True):
+    """A song or text of the test split, which of its steps were recalled, and from which earlier steps."""
+
+    sequence: int
+    length: int
+    steps: list[int]
+    places: list[int]
+
+
+class MemoryValue(msgspec.Struct, frozen=True):
+    """A run with its memory, on the test split."""
+
+    memory: str
+    recalled: float
+    """Share of the steps that were recalled."""
+    test: dict[str, float]
+    trails: list[TrailValue] = []
+
+
 class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     """Everything shown about a run."""
 
@@ -61,6 +80,8 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     samples: list[MusicSample] | list[TextSample] = []
     diagnosis: Diagnosis | None = None
     """What `longspan diagnose` kept in the folder, if it is of these weights."""
+    memory: MemoryValue | None = None
+    """The scores with the memory that was fitted to these weights."""
 
 
 def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = None) -> RunReport:
@@ -86,6 +107,7 @@ def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = 
         versions=_versions(run),
         samples=samples or [],
         diagnosis=kept_diagnosis(run),
+        memory=_memory(run),
     )
 
 
@@ -121,6 +143,14 @@ def _scores(run: Run) -> list[ScoreValue]:
         for name, value in test.items()
         if name in METRICS and isinstance(value, float)
     ]
+
+
+def _memory(run: Run) -> MemoryValue | None:
+    kept = (run.result() or {}).get("with_memory")
+    if kept is None or "test" not in kept:
+        return None
+    known = {name: value for name, value in kept["test"].items() if name in METRICS}
+    return msgspec.convert({**kept, "test": known}, MemoryValue)
 
 
 def _versions(run: Run) -> dict[str, str]:
