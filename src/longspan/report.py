@@ -4,6 +4,7 @@ from pathlib import Path
 
 from longspan.arms.records import DEFINITION, read_studies
 from longspan.errors import InputError
+from longspan.pretrained import located
 from longspan.reporting.methods_pages import methods_content
 from longspan.reporting.methods_report import MethodsReport, methods_report
 from longspan.reporting.pages import Section, render_page, run_content, study_content
@@ -39,7 +40,8 @@ def find_all(path: Path) -> list[Found]:
 
 
 def find(path: Path) -> Found:
-    """The run, study, compared methods or results at a path."""
+    """The run, study, compared methods or results at a path, or the shipped model of that name."""
+    path = located(path)
     if (path / "config.json").is_file():
         return Run.open(path)
     if (path / "trials").is_dir() or (path / "result.json").is_file():

@@ -20,7 +20,7 @@ from rich.table import Table
 from longspan import cli
 from longspan.cli import leave_at_once, print_json
 from longspan.cli.options import Watching, load_data, load_data_of, origins_of, parse, parse_train
-from longspan.data.dataset import Dataset, usual_memory
+from longspan.data.dataset import SPLITS, Dataset, usual_memory
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt, prepare
@@ -207,7 +207,7 @@ def run_to_end(
 
                 remember(run, name, outcome.model, content)
             result = scores_of(run, outcome.model, content, "test")
-            run.write_result({**result, "baselines": dict(content.baselines("test").rows())})
+            run.write_result({**result, **facts_of(content)})
     if outcome.status == "diverged":
         sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
         return cli.DIVERGED
@@ -219,6 +219,14 @@ def run_to_end(
     else:
         show_scores(run, content, "test", result, reason=outcome.reason)
     return cli.DONE
+
+
+def facts_of(content: Dataset) -> dict[str, Any]:
+    """What result.json keeps to hold scores against: simple predictors, and the sizes of the splits."""
+    return {
+        "baselines": dict(content.baselines("test").rows()),
+        "splits": {split: msgspec.to_builtins(content.split_figures(split)) for split in SPLITS},
+    }
 
 
 def score(run: Run, content: Dataset, split: str, *, as_json: bool) -> int:

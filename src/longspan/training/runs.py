@@ -12,7 +12,7 @@ status.json        running, interrupted, diverged or done
 result.json        scores of the best weights, once the run is done
 diagnosis.json     what `longspan diagnose` found last
 checksums.json     checksums of the above; damaged files are refused
-README.md          a short description for people
+README.md          a model card for people
 """
 
 import hashlib
@@ -29,7 +29,7 @@ import msgspec
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from longspan import __version__
+from longspan import __version__, pretrained
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
@@ -43,6 +43,8 @@ from longspan.files import (
     write_atomic,
 )
 from longspan.runtime import check_same_environment, succeeding_environment
+from longspan.training.card import model_card
+from longspan.training.rounding import restored
 from longspan.training.seals import SealedFolder, discard_newer_checkpoints
 
 FORMAT = 2
@@ -149,7 +151,7 @@ class Run:
             (folder / "checkpoints").mkdir()
             (folder / "metrics.jsonl").touch()
             write_atomic(folder / "environment.json", _pretty(environment))
-            write_atomic(folder / "README.md", _card(config))
+            write_atomic(folder / "README.md", model_card(config, data))
             if run.given.start is not None:
                 write_atomic(folder / "start.safetensors", save(run.given.start, {"longspan": __version__}))
             run.write_config()
@@ -158,11 +160,18 @@ class Run:
 
     @staticmethod
     def open(path: Path, given: Given | None = None) -> "Run":
-        """Open a folder made by `create`; parts given then must be given again."""
+        """Open a folder made by `create`, or a model that comes with the package, by its name.
+
+        Parts given to `create` must be given again.
+        """
+        path = pretrained.located(path)
         files = SealedFolder(path)
         content = files.read("config.json") if path.is_dir() else None
         if content is None:
-            raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
+            raise InputError(
+                f"expected a run folder with a config.json or one of {', '.join(pretrained.names())}, which come with "
+                f"longspan, got {path}; `longspan train` makes one"
+            )
         try:
             description = msgspec.json.decode(content, type=RunDescription)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -183,6 +192,7 @@ class Run:
     @staticmethod
     def seal(path: Path) -> list[str]:
         """Write checksums of the files of a run folder as they are now, whatever its format; return their names."""
+        pretrained.refuse_change(pretrained.located(path))
         if not (path / "config.json").is_file():
             raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
         with _locked(path):
@@ -203,6 +213,7 @@ class Run:
         for name in ("model.safetensors", "timing.jsonl", "result.json"):
             self.files.remove(name)
         self.files.write("environment.json", _pretty(environment))
+        self.write_card()
 
     def check_data(self, data: Dataset) -> None:
         """Refuse data other than those the run started with."""
@@ -210,6 +221,7 @@ class Run:
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the run for writing, so that no other process trains it at the same time."""
+        pretrained.refuse_change(self.path)
         return _locked(self.path)
 
     @property
@@ -273,7 +285,7 @@ class Run:
         if content is None:
             raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
         try:
-            return load(content)
+            return restored(load(content))
         except SafetensorError as error:
             raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
 
@@ -292,7 +304,15 @@ class Run:
         return hashlib.sha256(self.files.read("model.safetensors") or b"").hexdigest()
 
     def write_result(self, result: dict) -> None:
+        """Write result.json, and the card that shows it."""
         self.files.write("result.json", _pretty(result))
+        self.write_card()
+
+    def write_card(self, notes: str = "", *, shipped_as: str | None = None) -> None:
+        """Write README.md anew, see `model_card`."""
+        weights = sum(array.size for array in self.read_model().values()) if self.has_good_model else None
+        facts = {"weights": weights, "result": self.result(), "notes": notes, "shipped_as": shipped_as}
+        write_atomic(self.path / "README.md", model_card(self.config, self.data, **facts))
 
     def result(self) -> dict | None:
         return self._read_json("result.json")
@@ -373,20 +393,6 @@ def _records(content: bytes | None) -> list[dict]:
 
 def _pretty(value: dict) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
-
-def _card(config: TrainConfig) -> str:
-    return (
-        f"# {config.recipe} on {config.data}\n\n"
-        f"A longspan run: {config.hidden_size} {config.activation} units, {config.output} output, "
-        f"seed {config.seed}.\n\n"
-        "    longspan resume .       # continue exactly where it stopped\n"
-        "    longspan evaluate .     # score the best weights\n"
-        "    longspan sample .       # hear or read what it learned\n"
-        "    longspan diagnose .     # how far it remembers, what is wrong and what to do\n\n"
-        "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
-        "with the best validation score, `result.json` their scores once the run is done.\n"
-    )
 
 
 Clock = Literal["seconds", "processor_seconds"]

@@ -1,0 +1,44 @@
+"""The model card: what the folder knows, and again when its scores change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import longspan
+from longspan.training.card import model_card
+from longspan.training.runs import Run
+from tests.support.catalog import TINY, tiny_config, tiny_music, tiny_text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    longspan.train("sgd+c", tiny_music(), run_dir=path, **{**TINY, "max_epochs": 1})
+    return path
+
+
+def test_a_new_run_has_a_card_without_scores(folder: Path):
+    card = (folder / "README.md").read_text()
+    assert "# sgd+c on tiny" in card
+    assert "not done" in card
+    assert "1 frame per quarter note" in card
+
+
+def test_a_result_renews_the_card(folder: Path):
+    run = Run.open(folder)
+    baselines, splits = {"guessing": {"log_likelihood": -61.0}}, {"train": {"songs": 6, "frames": 1234}}
+    with run.locked():
+        run.write_result({"test": {"log_likelihood": -7.1234}, "baselines": baselines, "splits": splits})
+    card = (folder / "README.md").read_text()
+    for expected in ("| this model | -7.123 |", "| guessing | -61.000 |", "6 songs, 1,234 frames", "| weights | "):
+        assert expected in card
+    weights = sum(array.size for array in run.read_model().values())
+    assert f"| weights | {weights:,} |" in card
+    assert json.loads((folder / "result.json").read_text())["splits"] == splits
+
+
+def test_text_says_what_it_knows():
+    card = model_card(tiny_config(), tiny_text().record)
+    assert "the next character of a text" in card
+    assert "5 characters" in card
