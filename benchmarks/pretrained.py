@@ -97,16 +97,16 @@ MODELS = {
         "recall",
         "The four-part chorales of J. S. Bach (1685-1750) in the corpus of music21, of which longspan builds its data\n"
         "set `bach`. The music is in the public domain. The encodings come with music21, whose corpus is passed on by\n"
-        "permission of the encoders; the files of the chorales carry no terms of their own. The model holds statistics of\n"
-        "the notes, no encoding.",
+        "permission of the encoders; the files of the chorales carry no terms of their own. The model holds statistics\n"
+        "of the notes, no encoding.",
     ),
     "folk": Recipe(
         prepare_folk,
         "longspan train nade:sgd+crm --data folk --learning-rate 0.1 --averaging 2000 --plateau-epochs 4 --patience 16",
         "recall",
         "Dance tunes of *Ryan's Mammoth Collection* (Boston, 1883), in the public domain, from the ABC files in the\n"
-        "corpus of music21 (contributed by Ray Davies), which carry no terms of their own. The Essen collection, whose\n"
-        "encodings are for non-commercial use, was not used. The model holds statistics of the notes, no encoding.",
+        "corpus of music21 (contributed by Ray Davies), which carry no terms of their own. The Essen collection,\n"
+        "whose encodings are for non-commercial use, was not used. The model holds statistics of the notes, no encoding.",
     ),
     "austen": Recipe(
         prepare_austen,
