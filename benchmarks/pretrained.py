@@ -97,8 +97,8 @@ MODELS = {
         "recall",
         "The four-part chorales of J. S. Bach (1685-1750) in the corpus of music21, of which longspan builds its data\n"
         "set `bach`. The music is in the public domain. The encodings come with music21, whose corpus is passed on by\n"
-        "permission of the encoders; the files of the chorales carry no terms of their own. The model holds statistics\n"
-        "of the notes, no encoding.",
+        "permission of the encoders; the files of the chorales carry no terms of their own. The model holds no\n"
+        "encoding, only statistics of the notes.",
     ),
     "folk": Recipe(
         prepare_folk,
@@ -106,7 +106,8 @@ MODELS = {
         "recall",
         "Dance tunes of *Ryan's Mammoth Collection* (Boston, 1883), in the public domain, from the ABC files in the\n"
         "corpus of music21 (contributed by Ray Davies), which carry no terms of their own. The Essen collection,\n"
-        "whose encodings are for non-commercial use, was not used. The model holds statistics of the notes, no encoding.",
+        "whose encodings are for non-commercial use, was not used. The model holds no encoding, only statistics of the\n"
+        "notes.",
     ),
     "austen": Recipe(
         prepare_austen,
