@@ -106,8 +106,8 @@ MODELS = {
         "recall",
         "Dance tunes of *Ryan's Mammoth Collection* (Boston, 1883), in the public domain, from the ABC files in the\n"
         "corpus of music21 (contributed by Ray Davies), which carry no terms of their own. The Essen collection,\n"
-        "whose encodings are for non-commercial use, was not used. The model holds no encoding, only statistics of the\n"
-        "notes.",
+        "whose encodings are for non-commercial use, was not used. The model holds no encoding, only statistics of\n"
+        "the notes.",
     ),
     "austen": Recipe(
         prepare_austen,
