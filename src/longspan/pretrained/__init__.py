@@ -28,6 +28,5 @@ def refuse_change(path: Path) -> None:
     """Refuse to write to a model of the package."""
     if path.parent == HOME:
         raise InputError(
-            f"{path.name} comes with longspan and is not changed: `longspan train --from {path.name}` makes a run of "
-            "your own that begins with its weights"
+            f"{path.name} comes with longspan and is not changed: start a run of your own from its weights"
         )

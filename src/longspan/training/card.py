@@ -120,11 +120,10 @@ def _commands(data: DataRecord, shipped_as: str | None) -> str:
         f"sample {run}": "hear or read what it learned" if sampled else None,
         f"evaluate {run}": "score the best weights",
         f"diagnose {run}": "how far it remembers, what is wrong and what to do",
-        f"export {run} --format onnx": "take it elsewhere; also torch and numpy",
-        f"train --from {run}": "begin with its weights, on data of your own" if shipped_as else None,
+        f"export {run}": "take it elsewhere: ONNX, PyTorch, NumPy",
         f"resume {run}": None if shipped_as else "continue exactly where it stopped",
     }
-    return "\n".join(f"    longspan {command:<30} # {purpose}" for command, purpose in commands.items() if purpose)
+    return "\n".join(f"    longspan {command:<18} # {purpose}" for command, purpose in commands.items() if purpose)
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
