@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from longspan.training.runs import Run, typical_epoch_seconds
+from longspan.training.runs import Run
+from longspan.training.timing import typical_epoch_seconds
 
 
 def run_study(arguments: argparse.Namespace, workers: int) -> dict:

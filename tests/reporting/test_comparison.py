@@ -8,7 +8,8 @@ from longspan import cli
 from longspan.cli.compare import comparison_table
 from longspan.errors import InputError
 from longspan.reporting.run_report import RunValue, compare_runs
-from longspan.training.runs import Run, seconds_trained, typical_epoch_seconds
+from longspan.training.runs import Run
+from longspan.training.timing import seconds_trained, typical_epoch_seconds
 from tests.support.catalog import tiny_config, tiny_music
 from tests.support.report_folders import run_folder
 

@@ -38,7 +38,8 @@ from longspan.evaluation import SplitEvaluator
 from longspan.files import explain_disk_errors, file_lock, try_file_lock, write_atomic
 from longspan.ops import backend
 from longspan.training.loop import Outcome, train
-from longspan.training.runs import Run, seconds_trained
+from longspan.training.runs import Run
+from longspan.training.timing import seconds_trained
 
 
 def define_for(data: Dataset, *, seed: int, ablations: bool = False) -> Definition:

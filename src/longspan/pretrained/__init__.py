@@ -8,8 +8,6 @@ says what it was trained on, under which licence, and what the rounding cost. `b
 from importlib import resources
 from pathlib import Path
 
-from longspan.errors import InputError
-
 HOME = Path(str(resources.files(__name__)))
 
 
@@ -22,11 +20,3 @@ def located(path: Path) -> Path:
     """The folder of a shipped model if `path` is its name and no run folder; `path` itself otherwise."""
     is_name = len(path.parts) == 1 and not (path / "config.json").exists()
     return HOME / path if is_name and path.name in names() else path
-
-
-def refuse_change(path: Path) -> None:
-    """Refuse to write to a model of the package."""
-    if path.parent == HOME:
-        raise InputError(
-            f"{path.name} comes with longspan and is not changed: start a run of your own from its weights"
-        )

@@ -10,7 +10,8 @@ from longspan.errors import InputError
 from longspan.metrics import METRICS
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reproduction.tables import figures_on_test
-from longspan.training.runs import Run, seconds_trained, typical_epoch_seconds
+from longspan.training.runs import Run
+from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
 
 class EpochValue(msgspec.Struct, frozen=True):

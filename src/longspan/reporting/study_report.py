@@ -12,7 +12,7 @@ from longspan.config import as_dict
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.search.result import SlotRun, StudyFolder, Trial
-from longspan.training.runs import seconds_trained
+from longspan.training.timing import seconds_trained
 
 LOG_RATIO = 20
 """A searched setting whose values span more than this ratio is drawn on a logarithmic axis."""

@@ -36,9 +36,10 @@ from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Sl
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
 from longspan.training.listeners import Listener
 from longspan.training.loop import train
-from longspan.training.runs import Run, RunIsBusy, seconds_trained, typical_epoch_seconds
+from longspan.training.runs import Run, RunIsBusy
 from longspan.training.seals import newest_checkpoint_number
 from longspan.training.setup import OutOfMemory, trained_model
+from longspan.training.timing import seconds_trained, typical_epoch_seconds
 
 WARM_UP_EPOCHS = 4
 """Number of first epochs in which nothing is pruned, because they say little."""

@@ -38,7 +38,12 @@ class Rows(NamedTuple):
 
 
 def rounded(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays by name with every matrix in single precision replaced by its rows; `restored` reverses it."""
+    """Arrays by name with every matrix in single precision replaced by its rows; `restored` reverses it.
+
+    Example:
+        >>> sorted(rounded({"weights": np.eye(2, dtype=np.float32), "bias": np.zeros(2, np.float32)}))
+        ['bias', 'weights', 'weights:scale']
+    """
     found: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim == 2 and array.dtype == np.float32 and array.size:

@@ -16,8 +16,6 @@ README.md          a model card for people
 """
 
 import hashlib
-import itertools
-import statistics
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -29,7 +27,7 @@ import msgspec
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from longspan import __version__, pretrained
+from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
@@ -42,9 +40,10 @@ from longspan.files import (
     try_file_lock,
     write_atomic,
 )
+from longspan.pretrained import located, names
 from longspan.runtime import check_same_environment, succeeding_environment
 from longspan.training.card import model_card
-from longspan.training.rounding import restored
+from longspan.training.rounding import SCALE, restored
 from longspan.training.seals import SealedFolder, discard_newer_checkpoints
 
 FORMAT = 2
@@ -164,13 +163,13 @@ class Run:
 
         Parts given to `create` must be given again.
         """
-        path = pretrained.located(path)
+        path = located(path)
         files = SealedFolder(path)
         content = files.read("config.json") if path.is_dir() else None
         if content is None:
             raise InputError(
-                f"expected a run folder with a config.json or one of {', '.join(pretrained.names())}, which come with "
-                f"longspan, got {path}; `longspan train` makes one"
+                f"expected a run folder with a config.json or a model that comes with longspan ({', '.join(names())}), "
+                f"got {path}; `longspan train` makes one"
             )
         try:
             description = msgspec.json.decode(content, type=RunDescription)
@@ -192,7 +191,6 @@ class Run:
     @staticmethod
     def seal(path: Path) -> list[str]:
         """Write checksums of the files of a run folder as they are now, whatever its format; return their names."""
-        pretrained.refuse_change(pretrained.located(path))
         if not (path / "config.json").is_file():
             raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
         with _locked(path):
@@ -221,7 +219,11 @@ class Run:
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the run for writing, so that no other process trains it at the same time."""
-        pretrained.refuse_change(self.path)
+        if not (self.path / "checkpoints").is_dir():
+            raise InputError(
+                f"{self.path.name} is a model without checkpoints, as those that come with longspan, and is not changed: "
+                "start a run of your own from its weights"
+            )
         return _locked(self.path)
 
     @property
@@ -285,9 +287,10 @@ class Run:
         if content is None:
             raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
         try:
-            return restored(load(content))
+            arrays = load(content)
         except SafetensorError as error:
             raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
+        return restored(arrays) if any(name.endswith(SCALE) for name in arrays) else arrays
 
     def write_memory(self, values: dict) -> None:
         self.files.write("memory.json", _pretty(values))
@@ -393,32 +396,3 @@ def _records(content: bytes | None) -> list[dict]:
 
 def _pretty(value: dict) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-
-
-Clock = Literal["seconds", "processor_seconds"]
-
-
-def seconds_trained(run: Run, clock: Clock = "seconds") -> float:
-    """Seconds of training up to validated epochs, over all processes that worked on the run.
-
-    The processor clock does not advance while a busy machine runs other processes.
-    """
-    return sum(_durations(run, clock).values())
-
-
-def typical_epoch_seconds(run: Run, clock: Clock = "processor_seconds") -> float | None:
-    """Median seconds per epoch with its validation; None before the second epoch, because the first one compiles."""
-    durations = _durations(run, clock)
-    later = [seconds for epoch, seconds in durations.items() if epoch > 1]
-    return statistics.median(later) if later else None
-
-
-def _durations(run: Run, clock: Clock) -> dict[int, float]:
-    """Seconds that each epoch took; for an epoch that was run several times, those of the last time."""
-    durations: dict[int, float] = {}
-    lines = [{"epoch": 0, "seconds": 0.0, "processor_seconds": 0.0}, *run.timings()]
-    for before, now in itertools.pairwise(lines):
-        same_process = now["epoch"] == before["epoch"] + 1 and now["seconds"] > before["seconds"]
-        spent, spent_before = now.get(clock, now["seconds"]), before.get(clock, before["seconds"])
-        durations[now["epoch"]] = spent - (spent_before if same_process else 0.0)
-    return durations
