@@ -221,7 +221,7 @@ class Run:
         """Lock the run for writing, so that no other process trains it at the same time."""
         if not (self.path / "checkpoints").is_dir():
             raise InputError(
-                f"{self.path.name} is a model without checkpoints, as those that come with longspan, and is not changed: "
+                f"{self.path.name} is a model without checkpoints, like those of longspan, and is not changed: "
                 "start a run of your own from its weights"
             )
         return _locked(self.path)
