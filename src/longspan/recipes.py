@@ -18,6 +18,8 @@ from longspan.errors import InputError
 from longspan.files import read_toml
 from longspan.registry import parse_cell
 
+__all__ = ["Origin", "Recipe", "explain", "parse", "settings"]
+
 LETTERS = {
     "c": {"clip": 15.0},
     "l": {"leaky_share": 0.5},

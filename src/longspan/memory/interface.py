@@ -23,6 +23,7 @@ from longspan.sampling.reading import Reader, WithCues
 from longspan.training.runs import Run
 
 MEMORIES: Registry[type[Memory]] = Registry("memory", "longspan.memory")
+"""All memories by name, yours included."""
 
 
 class Recollection(NamedTuple):

@@ -1,0 +1,1 @@
+"""Programs for those who work on longspan: the documentation site, its pictures, and wheels."""
