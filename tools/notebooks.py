@@ -83,11 +83,13 @@ def execute(script: str) -> nbformat.NotebookNode:
 def _run_cell(source: str, names: dict) -> None:
     """Run a cell; the value of an expression at its end is printed."""
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    *others, last = tree.body
+    if isinstance(last, ast.Expr):
+        tree.body = others
     exec(compile(tree, "<cell>", "exec"), names)
-    value = None if last is None else eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
-    if value is not None:
-        print(repr(value))
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+        print("" if value is None else repr(value), end="")
 
 
 def _picture(figure) -> nbformat.NotebookNode:

@@ -130,13 +130,14 @@ def module_at(package: griffe.Module, path: str) -> griffe.Module:
 def _undocumented_in(found: griffe.Object | griffe.Alias, path: str) -> Iterator[str]:
     if not found.has_docstring:
         yield path
-    if found.is_class:
-        for name, member in found.members.items():
-            if (member.is_function or member.is_class) and not (name.startswith("_") or _inherits(found, name)):
+    owner = found.final_target if isinstance(found, griffe.Alias) else found
+    if isinstance(owner, griffe.Class):
+        for name, member in owner.members.items():
+            if (member.is_function or member.is_class) and not (name.startswith("_") or _inherits(owner, name)):
                 yield from _undocumented_in(member, f"{path}.{name}")
 
 
-def _inherits(owner: griffe.Object | griffe.Alias, name: str) -> bool:
+def _inherits(owner: griffe.Class, name: str) -> bool:
     """Whether a parent says what the method does, so that the child need not repeat it."""
     return any(name in parent.members and parent.members[name].has_docstring for parent in owner.mro())
 

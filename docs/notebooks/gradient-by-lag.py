@@ -35,7 +35,7 @@ networks = {
 }
 for name, trained in networks.items():
     wrong, epochs = trained.evaluate("test").error_rate, len(trained.run.metrics())
-    print(f"{name:28} {100 * wrong:5.1f} % wrong on test after {epochs} epochs")
+    print(f"{name:28} {wrong:6.1%} wrong on test after {epochs} epochs")
 
 # %% [markdown]
 # ## Gradient by lag

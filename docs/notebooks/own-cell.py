@@ -27,7 +27,8 @@ class MinimalGatedCell(Cell):
         return jnp.zeros(self.new.out_features)
 
     def step(self, state, inputs):
-        inputs = jax.nn.one_hot(inputs, self.new.in_features - self.new.out_features)
+        size, total = self.new.weight.shape
+        inputs = jax.nn.one_hot(inputs, total - size)
         gate = jax.nn.sigmoid(self.gate(jnp.concatenate([inputs, state])))
         return (1 - gate) * state + gate * jnp.tanh(self.new(jnp.concatenate([inputs, gate * state])))
 
@@ -59,7 +60,7 @@ for cell in ("leaky", "minimal-gated", "gru"):
         "adam", "temporal-order", span=30, cell=cell, hidden_size=32, learning_rate=0.003, max_epochs=10
     )
     wrong = runs[cell].evaluate("test").error_rate
-    print(f"{cell:14} {100 * wrong:5.1f} % wrong on test after {len(runs[cell].run.metrics())} epochs")
+    print(f"{cell:14} {wrong:6.1%} wrong on test after {len(runs[cell].run.metrics())} epochs")
 
 # %%
 plt.figure(figsize=(7, 3.5))
