@@ -21,13 +21,13 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "assets" not in path.p
 # A room may import from rooms on its own level only where it says so here, and from all lower levels.
 LEVELS = [
     {"errors", "limits", "metrics", "reproduction.tables"},
-    {"registry", "pretrained"},
+    {"registry", "pretrained", "webpage"},
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
     {"training", "evaluation", "probes", "sampling"},
     {"progress", "memory", "export"},
     {"search", "recipes"},
-    {"diagnostics"},
+    {"diagnostics", "playing"},
     {"library", "arms"},
     {"reporting"},
     {"reproduction"},

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
+
 from longspan.arms.records import DEFINITION, read_studies
 from longspan.errors import InputError
+from longspan.playing.packing import measure_if_here, pack
 from longspan.pretrained import located
 from longspan.reporting.methods_pages import methods_content
 from longspan.reporting.methods_report import MethodsReport, methods_report
@@ -24,6 +27,8 @@ from longspan.reproduction.values import (
 from longspan.search.result import StudyFolder
 from longspan.training.runs import Run
 
+MOST_PLAYED = 3_000_000
+"""Characters of packed weights above which a report does not contain the model."""
 Found = Run | StudyFolder | MethodsReport | ResultsValues
 """What a path may contain, read once."""
 Report = RunReport | StudyReport | MethodsReport | ResultsValues
@@ -64,13 +69,31 @@ def run_to_sample(found: Found) -> Run | None:
     return found if isinstance(found, Run) else None
 
 
-def report_of(found: Found, *, samples: int = 0, seed: int = 0) -> Report:
-    """The values to show, with `samples` samples if there is a model to sample from."""
+def report_of(found: Found, *, samples: int = 0, seed: int = 0, player: bool = False) -> Report:
+    """The values to show, with samples and the model itself to play with, if there is one and they are asked for."""
     run = run_to_sample(found)
     drawn = draw_samples(run, samples, seed) if run else []
     if isinstance(found, Run):
-        return run_report(found, drawn)
-    return study_report(found, drawn) if isinstance(found, StudyFolder) else found
+        return _with_player(run_report(found, drawn), found) if player else run_report(found, drawn)
+    if not isinstance(found, StudyFolder):
+        return found
+    report = study_report(found, drawn)
+    if run is None or report.best is None or not player:
+        return report
+    return msgspec.structs.replace(report, best=_with_player(report.best, run))
+
+
+def _with_player(report: RunReport, run: Run) -> RunReport:
+    """The report with the model of its run, unless that has no weights yet or is too large for a part of a page."""
+    if not (run.path / "model.safetensors").exists():
+        return report
+    try:
+        packed = pack(run)
+    except InputError as error:
+        return msgspec.structs.replace(report, no_player=str(error))
+    if len(packed.content) > MOST_PLAYED:
+        return msgspec.structs.replace(report, no_player=f"it is large; `longspan play {run.path}` makes its own")
+    return msgspec.structs.replace(report, player=packed.measured(measure_if_here(run, packed.precision)))
 
 
 def read_report(path: Path, *, samples: int = 0, seed: int = 0) -> Report:

@@ -26,6 +26,7 @@ COMMANDS = {
     "remember": "give a trained run a memory of the song or text: longspan remember RUN",
     "evaluate": "score a run on a split, as the paper does",
     "sample": "generate music or text from a run: longspan sample RUN -o out.mid",
+    "play": "write one page in which the model plays, alone or with you: longspan play RUN -o play.html",
     "export": "write a model for other programs: longspan export RUN --format onnx",
     "diagnose": "how far a model remembers, what is wrong with a run, and what to do about it",
     "search": "random search over a recipe's settings: longspan search sgd+c --data jsb --trials 20",

@@ -34,6 +34,8 @@ class ReportOptions:
     """Seed of the samples."""
     tempo: float = 100.0
     """Tempo of music, in quarter notes per minute."""
+    player: bool = True
+    """Put the model itself into the page, to play or write with, if a page can run it."""
     json: bool = False
     """Print the values as JSON instead of writing the page."""
 
@@ -48,9 +50,10 @@ def run(arguments: list[str]) -> int:
             f"got {options.samples} and {options.tempo}"
         )
     found = [each for path in options.paths for each in find_all(path)]
-    if options.samples and any(map(run_to_sample, found)):
+    player = options.player and not options.json
+    if (options.samples or player) and any(map(run_to_sample, found)):
         runtime.prepare(1)
-    reports = [report_of(each, samples=options.samples, seed=options.seed) for each in found]
+    reports = [report_of(each, samples=options.samples, seed=options.seed, player=player) for each in found]
     if options.json:
         print_json(reports)
         return cli.DONE

@@ -77,6 +77,11 @@ def target_kind(name: str, data_dir: Path | str | None = None) -> TargetKind:
     return find(name, data_dir).target_kind
 
 
+def is_here(name: str, data_dir: Path | str | None = None) -> bool:
+    """Whether loading a data set would not begin with a download."""
+    return name not in BENCHMARKS or _is_complete(name, data_directory(data_dir))
+
+
 def find(
     name: str, data_dir: Path | str | None = None, *, span: int = DEFAULT_SPAN, progress: Progress | None = None
 ) -> Found:

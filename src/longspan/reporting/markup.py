@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-import msgspec
-
+from longspan import webpage
 from longspan.metrics import setting
 from longspan.reporting.charts import Chart, PairChart
 
@@ -46,14 +45,8 @@ def _figure(kind: str, title: str, values: Chart | PairChart, note: str = "") ->
     small = f" <small>{escape(note)}</small>" if note else ""
     return (
         f'<figure class="{kind}"><figcaption>{escape(title)}{small}</figcaption>'
-        f'<div class="plot"></div>{embedded(values)}</figure>'
+        f'<div class="plot"></div>{webpage.embedded(values)}</figure>'
     )
-
-
-def embedded(values: object) -> str:
-    """Values for the script, encoded so that a `<` inside them cannot end the element."""
-    content = msgspec.json.encode(values).decode().replace("<", "\\u003c")
-    return f'<script type="application/json">{content}</script>'
 
 
 def legend(names: Sequence[tuple[str, str]]) -> str:

@@ -1,20 +1,22 @@
 """The HTML pages of runs and studies, rendered from their values."""
 
-import base64
-import hashlib
 from collections import Counter
 from html import escape
-from importlib import resources
 from typing import NamedTuple
 
-from longspan import __version__
+from longspan import __version__, webpage
 from longspan.metrics import METRICS, duration, number
+from longspan.playing.page import player_script, shell
 from longspan.reporting import markup
 from longspan.reporting.charts import framed, memory_charts, run_charts, study_charts
 from longspan.reporting.diagnosis_section import diagnosis_content
 from longspan.reporting.run_report import MemoryValue, RunReport, ScoreValue
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reporting.study_report import StudyReport, TrialValue
+
+PACKAGE = "longspan.reporting"
+PLAYABLE, SHELL = "open-player", "player-shell"
+"""The class of buttons that open a player, and the element with the page that they open, without its model."""
 
 
 class Section(NamedTuple):
@@ -36,31 +38,24 @@ def render_page(sections: list[Section]) -> str:
         above = "" if alone else f'<p class="kicker">{escape(kicker)}</p><h2>{escape(heading)}</h2>'
         parts.append(f'<section class="report" id="part-{part}">{above}{content}</section>')
         links.append(f'<a href="#part-{part}">{escape(heading)}</a>')
-    script = f'"use strict";\n{_asset("charts.js")}\n{_asset("music.js")}'
-    slots = {
-        "{policy}": _policy(script),
-        "{kicker}": escape(over),
-        "{title}": escape(title),
-        "{version}": __version__,
-        "{navigation}": "" if alone else f'<nav aria-label="Parts">{"".join(links)}</nav>',
-        "{style}": _asset("page.css"),
-        "{script}": script,
-        "{body}": "\n".join(parts),
-    }
-    page = _asset("page.html")
-    for name, content in slots.items():  # the body comes last, because a text sample may contain anything
-        page = page.replace(name, content)
-    return page
-
-
-def _policy(script: str) -> str:
-    """What a browser lets the page do: run its own script, and fetch nothing from anywhere."""
-    digest = base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode()
-    return f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
-
-
-def _asset(name: str) -> str:
-    return resources.files("longspan.reporting").joinpath("assets", name).read_text(encoding="utf-8")
+    body = "\n".join(parts)
+    script, allowed = webpage.script(PACKAGE, ("charts.js", "music.js", "player.js")), []
+    if PLAYABLE in body:
+        body += webpage.embedded(shell("Player"), SHELL)
+        allowed = [player_script()]
+    return webpage.fill(
+        webpage.asset(PACKAGE, "page.html"),
+        {
+            "policy": webpage.policy(script, *allowed),
+            "kicker": escape(over),
+            "title": escape(title),
+            "version": __version__,
+            "navigation": "" if alone else f'<nav aria-label="Parts">{"".join(links)}</nav>',
+            "style": webpage.asset("longspan", "palette.css") + webpage.asset(PACKAGE, "page.css"),
+            "script": script,
+            "body": body,
+        },
+    )
 
 
 STATUS_KINDS = {"done": "good", "diverged": "bad", "lost": "bad"}
@@ -80,6 +75,7 @@ def run_content(run: RunReport, tempo: float) -> str:
             "" if run.memory is None else _memory(run.memory),
             "" if run.diagnosis is None else diagnosis_content(run.diagnosis),
             _samples(run, tempo),
+            _player(run),
             "<h3>Settings</h3>",
             _settings(run),
         ]
@@ -159,7 +155,7 @@ def _roll(sample: MusicSample, number: int, tempo: float) -> str:
         f'<figure class="roll wide"><figcaption>Sample {number}</figcaption><div class="controls">'
         f'<button type="button">{markup.PLAY}<span>Play</span></button>'
         f'<input type="range" min="0" step="0.01" value="0" aria-label="Position in sample {number}">'
-        f'<output></output></div><div class="keys"></div>{markup.embedded(values)}</figure>'
+        f'<output></output></div><div class="keys"></div>{webpage.embedded(values)}</figure>'
     )
 
 
@@ -167,6 +163,19 @@ def _text(sample: TextSample, number: int) -> str:
     return (
         f'<figure class="text-sample"><figcaption>Sample {number}</figcaption>'
         f"<pre>{escape(sample.text.strip())}</pre></figure>"
+    )
+
+
+def _player(run: RunReport) -> str:
+    """A button that opens the model itself, or why there is none."""
+    if run.player is None:
+        said = f"This model does not play in a page: {run.no_player}." if run.no_player else ""
+        return f'<p class="lead">{escape(said)}</p>' if said else ""
+    what = "Play with the model" if run.player.kind == "music" else "Write with the model"
+    about = "The trained network itself, in this page: it goes on without end, and you can join in."
+    return (
+        f'<div class="player"><button type="button" class="{PLAYABLE}">{markup.PLAY}<span>{what}</span></button>'
+        f'<p class="lead">{about}</p>{webpage.embedded(run.player)}</div>'
     )
 
 

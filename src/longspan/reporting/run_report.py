@@ -8,6 +8,7 @@ from longspan.config import TrainConfig, as_dict
 from longspan.diagnostics.diagnosis import Diagnosis, kept_diagnosis
 from longspan.errors import InputError
 from longspan.metrics import METRICS
+from longspan.playing.packing import Packed
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.reproduction.tables import figures_on_test
 from longspan.training.runs import Run
@@ -83,6 +84,10 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     """What `longspan diagnose` kept in the folder, if it is of these weights."""
     memory: MemoryValue | None = None
     """The scores with the memory that was fitted to these weights."""
+    player: Packed | None = None
+    """The model as a page runs it."""
+    no_player: str = ""
+    """Why a page cannot run it, where it was asked to."""
 
 
 def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = None) -> RunReport:

@@ -30,6 +30,8 @@ LANES = 256
 """Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
 PARTICLES = 16
 """Parallel attempts at a sample that has to fit what is held at later steps, too."""
+MORE_IF_HELD = 2
+"""Times as many candidates where keys are held, because those that fit badly hardly count."""
 
 
 class Proposal(eqx.Module):
@@ -115,7 +117,7 @@ def generate(
         _held_by_step(held, length),
         key,
         jnp.asarray(temperature, jnp.float32),
-        candidates=1 if plain else model.output.candidates_drawn,
+        candidates=1 if plain else model.output.candidates_drawn * (1 if held is None else MORE_IF_HELD),
         particles=particles,
         greedy=temperature == 0,
         avoid_silence=avoid_silence,

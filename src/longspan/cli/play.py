@@ -1,0 +1,80 @@
+"""`longspan play`: a trained model as one page that improvises, without network or server."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from longspan import cli, runtime
+from longspan.cli import print_json
+from longspan.cli.options import load_data_of, parse
+from longspan.errors import InputError
+from longspan.files import write_atomic
+from longspan.training.runs import Run
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """Write one HTML page in which the trained model itself plays music, or reads and continues text.
+
+    The page needs no network and no server. It runs leaky, LSTM and GRU cells, alone or in layers, with Bernoulli,
+    NADE, softmax or class-factored outputs, and the memory of a run.
+    """
+
+    path: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("play.html")
+    """File to write."""
+    weights: Annotated[str, tyro.conf.arg(metavar="{int8,f16}")] = "int8"
+    """How weights are written: int8 with a scale for each row, or f16, which is twice as large and rounds less."""
+    data_dir: Path | None = None
+    """Folder of data sets, by whose validation split the loss by rounding is measured."""
+    json: bool = False
+    """Print only a description of what was written, as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    options = parse(PlayOptions, arguments, "longspan play")
+    if options.weights not in ("int8", "f16"):
+        raise InputError(f"--weights must be int8 or f16: got {options.weights}")
+    if options.output.is_dir():
+        raise InputError(f"{options.output} is a folder, expected the name of a file such as play.html")
+    played = Run.open(options.path)
+    runtime.prepare(played.config.threads)
+    from longspan.playing.packing import measure, pack
+    from longspan.playing.page import render
+
+    packed = pack(played, options.weights)
+    remark = ""
+    try:
+        data = load_data_of(played, options.data_dir, quiet=options.json)
+        packed = packed.measured(measure(played, options.weights, data))
+    except InputError as error:
+        remark = f"what rounding costs was not measured: {error}"
+    page = render(packed)
+    write_atomic(options.output, page)
+    if options.json:
+        print_json(_describe(options, packed, page, remark))
+        return cli.DONE
+    size = f"{len(page.encode()) / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision}"
+    sys.stdout.write(f"wrote {options.output} ({size})\n")
+    if packed.rounding is not None:
+        exact, rounded = packed.rounding.exact, packed.rounding.rounded
+        sys.stdout.write(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {exact - rounded:.4f} lost\n")
+    if remark:
+        sys.stdout.write(f"note: {remark}\n")
+    return cli.DONE
+
+
+def _describe(options: PlayOptions, packed, page: str, remark: str) -> dict:
+    return {
+        "run": str(options.path),
+        "written": str(options.output),
+        "bytes": len(page.encode()),
+        "weights": packed.weights,
+        "precision": packed.precision,
+        "rounding": packed.rounding,
+        "remarks": [remark] if remark else [],
+    }

@@ -1,0 +1,238 @@
+"""A trained model as the player page carries it: what to compute, and weights of one or two bytes.
+
+A matrix is rounded to int8 with one scale for each row, or to half precision; vectors stay as they are. The page
+computes with the rounded weights, so `rounded` gives the model that it runs, and what the rounding costs is measured
+with that.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from longspan.data.dataset import Dataset
+from longspan.data.library import is_here, load
+from longspan.errors import InputError
+from longspan.evaluation import SplitEvaluator
+from longspan.memory.gate import BARS, as_array
+from longspan.memory.interface import memory_of
+from longspan.memory.lookup import ORDERS
+from longspan.memory.recall import Recall
+from longspan.models.cells import LeakyCell
+from longspan.models.factored import ClassFactored
+from longspan.models.gated import GruCell, LstmCell
+from longspan.models.model import SequenceModel, Stack
+from longspan.models.outputs import Bernoulli, Nade, Softmax
+from longspan.models.parts import Constant
+from longspan.sampling.notes import lowest_sounding_pitch
+from longspan.training.runs import Run
+from longspan.training.setup import trained_model
+
+Precision = Literal["int8", "f16"]
+CELLS = {"leaky": LeakyCell, "lstm": LstmCell, "gru": GruCell}
+OUTPUTS = {"bernoulli": Bernoulli, "nade": Nade, "softmax": Softmax, "factored": ClassFactored}
+"""The parts that the page knows, by the names of their descriptions; a cell may also be a stack of them."""
+
+
+class PackedArray(msgspec.Struct, frozen=True):
+    """Where an array lies among the bytes, and how it is written; the scales of int8 rows come before their numbers."""
+
+    at: int
+    shape: list[int]
+    type: Literal["int8", "f16", "f32", "int32"]
+
+
+class Rounding(msgspec.Struct, frozen=True):
+    """Mean log-likelihood of the validation split before and after rounding, in nats per step."""
+
+    exact: float
+    rounded: float
+
+    @property
+    def lost(self) -> float:
+        return self.exact - self.rounded
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """All that the page knows of a run."""
+
+    name: str
+    recipe: str
+    data: str
+    kind: Literal["music", "text"]
+    about: str
+    weights: int
+    """Number of weights."""
+    precision: Precision
+    cells: list[dict[str, Any]]
+    output: dict[str, Any]
+    memory: dict[str, Any] | None
+    record: dict[str, Any]
+    """What the data say about frames and symbols."""
+    content: str
+    """The bytes of all arrays, in base64."""
+    rounding: Rounding | None = None
+
+    def measured(self, rounding: Rounding | None) -> Packed:
+        return msgspec.structs.replace(self, rounding=rounding)
+
+
+def pack(run: Run, precision: Precision = "int8") -> Packed:
+    """Pack the best weights of a run; refused if the page cannot run its model."""
+    if run.data.kind not in ("music", "text"):
+        raise InputError(f"the page plays music and text, but {run.path} was trained on {run.data.kind}")
+    model, config, record = trained_model(run), run.config, run.data
+    bytes_ = _Bytes(precision)
+    cells, output = _describe(model, bytes_, config.cell, config.output)
+    hidden = " + ".join(f"{cell['size']} {cell['activation']}" for cell in cells)
+    kinds = "/".join(dict.fromkeys(cell["kind"] for cell in cells))
+    return Packed(
+        name=run.path.resolve().name,
+        recipe=config.recipe,
+        data=config.data,
+        kind=record.kind,
+        about=f"{hidden} units ({kinds}), {config.output} output",
+        weights=sum(leaf.size for leaf in jax.tree.leaves(model)),
+        precision=precision,
+        cells=cells,
+        output=output,
+        memory=_memory(run),
+        record=_music(run) if record.kind == "music" else _text(run),
+        content=base64.b64encode(bytes_.content).decode(),
+    )
+
+
+def rounded(model: SequenceModel, precision: Precision) -> SequenceModel:
+    """The model with its weights as the page has them."""
+    return jax.tree.map(lambda leaf: jnp.asarray(_restored(np.asarray(leaf), precision)), model)
+
+
+def measure(run: Run, precision: Precision, data: Dataset) -> Rounding:
+    """What rounding does to the likelihood of the validation split."""
+    evaluator, model = SplitEvaluator(data, "valid"), trained_model(run)
+    return Rounding(evaluator.log_likelihood(model), evaluator.log_likelihood(rounded(model, precision)))
+
+
+def measure_if_here(run: Run, precision: Precision) -> Rounding | None:
+    """`measure`, if the data of the run are there unchanged and need no download."""
+    try:
+        data = load(run.config.data, span=run.config.span) if is_here(run.config.data) else None
+        if data is None:
+            return None
+        run.check_data(data)
+    except InputError:
+        return None
+    return measure(run, precision, data)
+
+
+class _Row(NamedTuple):
+    numbers: np.ndarray
+    scales: np.ndarray
+
+
+def _to_int8(matrix: np.ndarray) -> _Row:
+    """Whole numbers from -127 to 127, and what one of them means in each row."""
+    scales = (np.abs(matrix).max(axis=1) / 127).astype(np.float32)
+    numbers = np.rint(matrix / np.where(scales > 0, scales, 1)[:, None])
+    return _Row(numbers.astype(np.int8), scales)
+
+
+def _restored(array: np.ndarray, precision: Precision) -> np.ndarray:
+    if array.ndim != 2 or array.dtype != np.float32:
+        return array
+    if precision == "f16":
+        return array.astype(np.float16).astype(np.float32)
+    numbers, scales = _to_int8(array)
+    return numbers.astype(np.float32) * scales[:, None]
+
+
+class _Bytes:
+    """The bytes of arrays, one after the other."""
+
+    def __init__(self, precision: Precision):
+        self.precision: Precision = precision
+        self.content = bytearray()
+
+    def add(self, array: Any) -> PackedArray:
+        values, at = np.asarray(array), len(self.content)
+        shape = list(values.shape)
+        if values.dtype.kind == "i":
+            self.content += values.astype("<i4").tobytes()
+            return PackedArray(at, shape, "int32")
+        if values.ndim != 2:
+            self.content += values.astype("<f4").tobytes()
+            return PackedArray(at, shape, "f32")
+        if self.precision == "f16":
+            self.content += values.astype("<f2").tobytes()
+            return PackedArray(at, shape, "f16")
+        numbers, scales = _to_int8(values)
+        self.content += scales.astype("<f4").tobytes() + numbers.tobytes()
+        return PackedArray(at, shape, "int8")
+
+
+def _describe(
+    model: SequenceModel, content: _Bytes, cell_name: str, output_name: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    layers = model.cell.cells if isinstance(model.cell, Stack) else (model.cell,)
+    cells = [_part(layer, CELLS, content) for layer in layers]
+    output = _part(model.output, OUTPUTS, content)
+    if None in cells:
+        raise InputError(f"the page runs the cells {', '.join(CELLS)}, alone or in layers: got {cell_name}")
+    if output is None:
+        raise InputError(f"the page runs the outputs {', '.join(OUTPUTS)}: got {output_name}")
+    described = [
+        {**cell, "size": layer.recurrent.shape[0]}  # pyright: ignore[reportAttributeAccessIssue]
+        for cell, layer in zip(cells, layers, strict=True)
+        if cell is not None
+    ]
+    return described, output
+
+
+def _part(part: Any, known: dict[str, type], content: _Bytes) -> dict[str, Any] | None:
+    """The fields of a cell or output under their names, arrays packed; None if the page does not know it."""
+    kind = next((name for name, type_ in known.items() if type(part) is type_), None)
+    if kind is None:
+        return None
+    described: dict[str, Any] = {"kind": kind}
+    for field, value in vars(part).items():
+        if isinstance(value, Constant):
+            value = value.value
+        described[field] = content.add(value) if isinstance(value, jax.Array) else value
+    return described
+
+
+def _memory(run: Run) -> dict[str, Any] | None:
+    """The recall memory of a run, if it has one; the cache of a text only scores, and the page leaves it out."""
+    if run.memory_name is None:
+        return None
+    memory = memory_of(run)
+    if not isinstance(memory, Recall):
+        return None
+    weights = [float(weight) for weight in as_array(memory.weights)]
+    return {"candidates": memory.candidates, "weights": weights, "orders": ORDERS, "bars": BARS}
+
+
+def _music(run: Run) -> dict[str, Any]:
+    return {
+        "size": run.data.size,
+        "frames_per_beat": run.data.frames_per_beat or 1,
+        "lowest_pitch": lowest_sounding_pitch(run.data.octave_shift),
+    }
+
+
+def _text(run: Run) -> dict[str, Any]:
+    from longspan.data.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary.of(run.data)
+    return {
+        "size": run.data.size,
+        "unit": vocabulary.unit,
+        "tokens": vocabulary.tokens,
+        "end_token": run.data.end_token or 0,
+        "unknown": vocabulary.unknown,
+    }
