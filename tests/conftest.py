@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from jaxtyping import config, install_import_hook
 
+from tests.support.browser import launched_browser
+
 QUICK_TO_COMPILE = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if version("jaxlib").startswith("0.10."):  # later ones know no other way, and end a process that names the flag
     QUICK_TO_COMPILE.append("--xla_cpu_use_fusion_emitters=false")
@@ -40,3 +42,10 @@ def unchecked():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """The installed Chromium; see `tests.support.browser`."""
+    with launched_browser() as launched:
+        yield launched

@@ -1,38 +1,15 @@
 """The report in a real browser: curves are drawn, music sounds, keys work, nothing is said on the console."""
 
 import re
-import shutil
-import time
 
 import msgspec
 import pytest
 
 from longspan.report import read_report, render_report
 from longspan.reporting.samples import MusicSample, Note, TextSample
+from tests.support.browser import DESKTOP, PHONE, quiet_pages, wait_until
 from tests.support.methods_results import methods_folder
 from tests.support.report_folders import results_folder, run_folder, study_folder
-
-PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
-
-
-def wait_until(page, expression: str) -> None:
-    """Wait until an expression holds; asked from outside, because the page's policy lets nobody evaluate text in it."""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, expression
-        page.wait_for_timeout(50)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as running:
-        launched = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +28,14 @@ def page_file(tmp_path_factory):
 
 @pytest.fixture
 def open_page(browser, page_file):
-    """Opens the page; afterwards nothing must have been complained of or asked of the network."""
-    said, contexts = [], []
+    with quiet_pages(browser) as open_one:
 
-    def open_page(viewport=DESKTOP, scheme="light"):
-        contexts.append(browser.new_context(viewport=viewport, color_scheme=scheme))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or said.append(request.url))
-        page.goto(page_file.as_uri())
-        page.wait_for_selector("figure.chart svg path")
-        return page
+        def open_page(viewport=DESKTOP, scheme="light"):
+            page = open_one(page_file.as_uri(), viewport=viewport, color_scheme=scheme)
+            page.wait_for_selector("figure.chart svg path")
+            return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
+        yield open_page
 
 
 def test_every_curve_is_drawn_and_lies_within_its_chart(open_page):

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -27,7 +27,7 @@ class PlayOptions:
     """Folder of the run."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("play.html")
     """File to write."""
-    weights: Annotated[str, tyro.conf.arg(metavar="{int8,f16}")] = "int8"
+    weights: Literal["int8", "f16"] = "int8"
     """How weights are written: int8 with a scale for each row, or f16, which is twice as large and rounds less."""
     data_dir: Path | None = None
     """Folder of data sets, by whose validation split the loss by rounding is measured."""
@@ -37,8 +37,6 @@ class PlayOptions:
 
 def run(arguments: list[str]) -> int:
     options = parse(PlayOptions, arguments, "longspan play")
-    if options.weights not in ("int8", "f16"):
-        raise InputError(f"--weights must be int8 or f16: got {options.weights}")
     if options.output.is_dir():
         raise InputError(f"{options.output} is a folder, expected the name of a file such as play.html")
     played = Run.open(options.path)

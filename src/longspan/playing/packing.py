@@ -8,6 +8,7 @@ with that.
 from __future__ import annotations
 
 import base64
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,18 +16,20 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from longspan.data.dataset import Dataset
+from longspan.config import TrainConfig
+from longspan.data.dataset import DataRecord, Dataset
 from longspan.data.library import is_here, load
+from longspan.data.vocabulary import Vocabulary
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.memory.gate import BARS, as_array
-from longspan.memory.interface import memory_of
+from longspan.memory.interface import Memory, memory_of
 from longspan.memory.lookup import ORDERS
 from longspan.memory.recall import Recall
 from longspan.models.cells import LeakyCell
 from longspan.models.factored import ClassFactored
 from longspan.models.gated import GruCell, LstmCell
-from longspan.models.model import SequenceModel, Stack
+from longspan.models.model import SequenceModel, Stack, hidden_size_of
 from longspan.models.outputs import Bernoulli, Nade, Softmax
 from longspan.models.parts import Constant
 from longspan.sampling.notes import lowest_sounding_pitch
@@ -64,8 +67,11 @@ class Packed(msgspec.Struct, frozen=True):
     name: str
     recipe: str
     data: str
+    title: str
+    """The data in a word, without a path."""
     kind: Literal["music", "text"]
     about: str
+    """The network in a line."""
     weights: int
     """Number of weights."""
     precision: Precision
@@ -84,26 +90,50 @@ class Packed(msgspec.Struct, frozen=True):
 
 def pack(run: Run, precision: Precision = "int8") -> Packed:
     """Pack the best weights of a run; refused if the page cannot run its model."""
-    if run.data.kind not in ("music", "text"):
-        raise InputError(f"the page plays music and text, but {run.path} was trained on {run.data.kind}")
-    model, config, record = trained_model(run), run.config, run.data
-    bytes_ = _Bytes(precision)
-    cells, output = _describe(model, bytes_, config.cell, config.output)
+    memory = None if run.memory_name is None else memory_of(run)
+    name = run.path.resolve().name
+    return pack_model(trained_model(run), run.config, run.data, name=name, memory=memory, precision=precision)
+
+
+def pack_model(
+    model: SequenceModel,
+    config: TrainConfig,
+    record: DataRecord,
+    *,
+    name: str,
+    memory: Memory | None = None,
+    precision: Precision = "int8",
+) -> Packed:
+    """Pack a model of music or text.
+
+    Args:
+        model: the model.
+        config: the settings that it was built from.
+        record: what its data say about frames and symbols.
+        name: what the page calls the run.
+        memory: the memory of the song; only `recall` can be drawn from, so the page leaves out any other.
+        precision: how matrices are written.
+    """
+    if record.kind != "music" and record.kind != "text":
+        raise InputError(f"the page plays music and text, but the data of {name} ask for {record.kind}")
+    content = _Bytes(precision)
+    cells, output = _describe(model, content, config)
     hidden = " + ".join(f"{cell['size']} {cell['activation']}" for cell in cells)
     kinds = "/".join(dict.fromkeys(cell["kind"] for cell in cells))
     return Packed(
-        name=run.path.resolve().name,
+        name=name,
         recipe=config.recipe,
         data=config.data,
+        title=PurePath(config.data.partition(":")[2] or config.data).stem,
         kind=record.kind,
         about=f"{hidden} units ({kinds}), {config.output} output",
         weights=sum(leaf.size for leaf in jax.tree.leaves(model)),
         precision=precision,
         cells=cells,
         output=output,
-        memory=_memory(run),
-        record=_music(run) if record.kind == "music" else _text(run),
-        content=base64.b64encode(bytes_.content).decode(),
+        memory=_described_memory(memory) if isinstance(memory, Recall) else None,
+        record=_music(record) if record.kind == "music" else _text(record),
+        content=base64.b64encode(content.content).decode(),
     )
 
 
@@ -176,21 +206,18 @@ class _Bytes:
 
 
 def _describe(
-    model: SequenceModel, content: _Bytes, cell_name: str, output_name: str
+    model: SequenceModel, content: _Bytes, config: TrainConfig
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    layers = model.cell.cells if isinstance(model.cell, Stack) else (model.cell,)
-    cells = [_part(layer, CELLS, content) for layer in layers]
+    cells = []
+    for layer in model.cell.cells if isinstance(model.cell, Stack) else (model.cell,):
+        described = _part(layer, CELLS, content)
+        if described is None:
+            raise InputError(f"the page runs the cells {', '.join(CELLS)}, alone or in layers: got {config.cell}")
+        cells.append({**described, "size": hidden_size_of(layer)})
     output = _part(model.output, OUTPUTS, content)
-    if None in cells:
-        raise InputError(f"the page runs the cells {', '.join(CELLS)}, alone or in layers: got {cell_name}")
     if output is None:
-        raise InputError(f"the page runs the outputs {', '.join(OUTPUTS)}: got {output_name}")
-    described = [
-        {**cell, "size": layer.recurrent.shape[0]}  # pyright: ignore[reportAttributeAccessIssue]
-        for cell, layer in zip(cells, layers, strict=True)
-        if cell is not None
-    ]
-    return described, output
+        raise InputError(f"the page runs the outputs {', '.join(OUTPUTS)}: got {config.output}")
+    return cells, output
 
 
 def _part(part: Any, known: dict[str, type], content: _Bytes) -> dict[str, Any] | None:
@@ -206,33 +233,26 @@ def _part(part: Any, known: dict[str, type], content: _Bytes) -> dict[str, Any] 
     return described
 
 
-def _memory(run: Run) -> dict[str, Any] | None:
-    """The recall memory of a run, if it has one; the cache of a text only scores, and the page leaves it out."""
-    if run.memory_name is None:
-        return None
-    memory = memory_of(run)
-    if not isinstance(memory, Recall):
-        return None
-    weights = [float(weight) for weight in as_array(memory.weights)]
-    return {"candidates": memory.candidates, "weights": weights, "orders": ORDERS, "bars": BARS}
+def _described_memory(memory: Memory) -> dict[str, Any]:
+    values = memory.values()
+    weights = [float(weight) for weight in as_array(values["weights"])]
+    return {"candidates": values["candidates"], "weights": weights, "orders": ORDERS, "bars": BARS}
 
 
-def _music(run: Run) -> dict[str, Any]:
+def _music(record: DataRecord) -> dict[str, Any]:
     return {
-        "size": run.data.size,
-        "frames_per_beat": run.data.frames_per_beat or 1,
-        "lowest_pitch": lowest_sounding_pitch(run.data.octave_shift),
+        "size": record.size,
+        "frames_per_beat": record.frames_per_beat or 1,
+        "lowest_pitch": lowest_sounding_pitch(record.octave_shift),
     }
 
 
-def _text(run: Run) -> dict[str, Any]:
-    from longspan.data.vocabulary import Vocabulary
-
-    vocabulary = Vocabulary.of(run.data)
+def _text(record: DataRecord) -> dict[str, Any]:
+    vocabulary = Vocabulary.of(record)
     return {
-        "size": run.data.size,
+        "size": record.size,
         "unit": vocabulary.unit,
         "tokens": vocabulary.tokens,
-        "end_token": run.data.end_token or 0,
+        "end_token": record.end_token or 0,
         "unknown": vocabulary.unknown,
     }

@@ -52,4 +52,4 @@ def player_script() -> str:
 
 
 def title_of(packed: Packed) -> str:
-    return f"{packed.data}, without end" if packed.kind == "music" else f"{packed.data}, continued"
+    return f"{packed.title}, without end" if packed.kind == "music" else f"{packed.title}, continued"

@@ -314,7 +314,7 @@ class MusicPlayer {
     if (!this.piece.frames.length) return this.say("Nothing has been played yet.");
     const file = document.createElement("a");
     file.href = URL.createObjectURL(new Blob([this.midiBytes()], { type: "audio/midi" }));
-    file.download = `${this.packed.data.replace(/[^\w-]+/g, "-")}-${this.piece.begin.seed}.mid`;
+    file.download = `${this.packed.title.replace(/[^\w-]+/g, "-")}-${this.piece.begin.seed}.mid`;
     file.click();
     setTimeout(() => URL.revokeObjectURL(file.href), 10000);
     this.say(`Saved ${this.piece.frames.length} frames as ${file.download}.`);

@@ -11,7 +11,7 @@ function introduce(packed, find) {
     find("facts").append(term, said);
   }
   find("brand").textContent = `${packed.recipe} · ${packed.about}`;
-  find("title").textContent = packed.kind === "music" ? `${packed.data}, without end` : `${packed.data}, continued`;
+  find("title").textContent = packed.kind === "music" ? `${packed.title}, without end` : `${packed.title}, continued`;
   find(packed.kind).hidden = false;
 }
 

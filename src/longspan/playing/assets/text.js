@@ -135,16 +135,16 @@ class TextPlayer {
     this.done++;
   }
 
-  // Shade every symbol by its surprise: dark from eight bits on.
+  // Shade every symbol by its surprise, fully where it is worse than a guess among all of them.
   paint() {
-    const text = this.editor.value, parts = document.createDocumentFragment();
+    const text = this.editor.value, parts = document.createDocumentFragment(), shade = 75 / (Math.log2(this.model.size) + 1);
     let at = 0;
     for (const { start, stop, surprise, symbol, known } of this.read) {
       if (start < at) continue; // further bytes of one character
       parts.append(text.slice(at, start));
       const span = document.createElement("span");
       span.textContent = text.slice(start, stop);
-      span.style.setProperty("--bits", String(Math.round(Math.min(70, 8.5 * (surprise ?? 0)))));
+      span.style.setProperty("--bits", String(Math.round(Math.min(75, shade * (surprise ?? 0)))));
       if (symbol === null || !known) span.className = "unknown";
       parts.append(span);
       at = stop;
@@ -166,9 +166,9 @@ class TextPlayer {
     const scored = this.read.filter(({ surprise }) => surprise !== undefined), last = this.read[cursor - 1];
     const mean = scored.reduce((sum, { surprise }) => sum + surprise, 0) / (scored.length || 1);
     const unit = { character: "character", byte: "byte", word: "word", token: "word" }[symbols.unit];
-    const shown = (symbol) => JSON.stringify(symbols.tokens[symbol]).slice(1, -1);
-    let said = scored.length ? `${mean.toFixed(2)} bits a ${unit} over ${scored.length}.` : `Type, or let it write.`;
-    if (last && last.surprise !== undefined) said += ` Before the cursor: “${shown(last.symbol)}”, ${last.surprise.toFixed(1)} bits.`;
+    const shown = (symbol) => (symbols.tokens[symbol] === "\n" ? "⏎ line end" : symbols.byWords ? symbols.tokens[symbol] : `“${symbols.tokens[symbol]}”`);
+    let said = scored.length ? `${mean.toFixed(2)} bits a ${unit} over ${scored.length}.` : "Type, or let it write.";
+    if (last && last.surprise !== undefined) said += ` Before the cursor: ${shown(last.symbol)}, ${last.surprise.toFixed(1)} bits.`;
     if (last && last.symbol === null) said += ` The network does not know the ${unit} before the cursor and passes over it.`;
     this.find("reading").textContent = said;
     if (!this.going) this.guess(this.places[cursor].expect().logProbs, shown);
@@ -181,7 +181,7 @@ class TextPlayer {
       button.type = "button";
       button.style.setProperty("--chance", chance.toFixed(3));
       button.innerHTML = "<i></i><span></span><span></span>";
-      button.children[1].textContent = this.symbols.byWords ? shown(symbol) : `“${shown(symbol)}”`;
+      button.children[1].textContent = shown(symbol);
       button.children[2].textContent = `${(100 * chance).toFixed(chance < 0.1 ? 1 : 0)} %`;
       button.addEventListener("click", () => { this.stop(); this.insert(this.symbols.written(symbol, this.before, [])); this.follow(); });
       item.append(button);
