@@ -110,6 +110,13 @@ def test_other_parts_are_refused_by_name(tmp_path, capsys, changes, named):
     assert not (tmp_path / "play.html").exists()
 
 
+def test_a_network_with_cues_is_refused(tmp_path, capsys):
+    make_run(tmp_path / "run", tiny_music().with_cues("recall").record, cues="recall")
+    code, _, said = run_cli(capsys, tmp_path / "run")
+    assert code == 2
+    assert "got cues recall" in said
+
+
 def test_other_data_and_broken_runs_are_refused_in_a_line(tmp_path, capsys):
     numbers = Sequences(np.sin(np.arange(90.0))[:, None], name="mine").record
     make_run(tmp_path / "waves", numbers, "sgd+c", output="gaussian")

@@ -41,7 +41,7 @@ def quiet_pages(browser):
     yield open_one
     for context in contexts:
         context.close()
-    assert said == []
+    assert said == [], said
 
 
 def wait_until(page, expression: str) -> None:

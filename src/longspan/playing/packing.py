@@ -19,12 +19,12 @@ import numpy as np
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.data.library import is_here, load
+from longspan.data.lookup import ORDERS
 from longspan.data.vocabulary import Vocabulary
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.memory.gate import BARS, as_array
 from longspan.memory.interface import Memory, memory_of
-from longspan.memory.lookup import ORDERS
 from longspan.memory.recall import Recall
 from longspan.models.cells import LeakyCell
 from longspan.models.factored import ClassFactored
@@ -116,6 +116,8 @@ def pack_model(
     """
     if record.kind != "music" and record.kind != "text":
         raise InputError(f"the page plays music and text, but the data of {name} ask for {record.kind}")
+    if config.cues != "none":
+        raise InputError(f"the page tells a network its last step and nothing else: got cues {config.cues}")
     content = _Bytes(precision)
     cells, output = _describe(model, content, config)
     hidden = " + ".join(f"{cell['size']} {cell['activation']}" for cell in cells)

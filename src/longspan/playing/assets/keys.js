@@ -7,7 +7,7 @@ class Keyboard {
   constructor(root, { record, press, release }) {
     Object.assign(this, { root, record, press, release, down: new Map(), buttons: new Map() });
     this.octave = root.clientWidth > 14 * WIDEST ? 48 : 60;
-    new ResizeObserver(() => this.build()).observe(root);
+    onResize(root, () => this.build());
     window.addEventListener("blur", () => this.releaseAll());
   }
 

@@ -5,6 +5,11 @@ const noteName = (pitch) => `${NAMES[pitch % 12]}${Math.floor(pitch / 12) - 1}`;
 const NOW = 0.64; // where on the stage the present is; what lies to its right can still be changed
 const SURPRISE = 34, UNITS = 64, GAP = 8, LEAST_SHOWN = 0.02;
 
+// Calls back when an element has a size, at first too; in a frame of its own, so that the answer may change the layout.
+function onResize(element, action) {
+  new ResizeObserver(() => requestAnimationFrame(action)).observe(element);
+}
+
 class Roll {
   constructor(canvas, { record }) {
     Object.assign(this, { canvas, record, low: Infinity, high: -Infinity, cursor: null, position: 0, loudest: null });
@@ -13,7 +18,7 @@ class Roll {
     this.readColours = () => { this.colours = coloursOf(dark.matches); };
     dark.addEventListener("change", () => { this.readColours(); this.render(); });
     this.readColours();
-    new ResizeObserver(() => this.resize()).observe(canvas);
+    onResize(canvas, () => this.resize());
   }
 
   // Keys that have to be visible.

@@ -84,7 +84,7 @@ class TextPlayer {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.goOn(); }
       if (event.key === "Escape") this.stop();
     });
-    new ResizeObserver(() => this.drawMind()).observe(find("mind"));
+    onResize(find("mind"), () => this.drawMind());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawMind());
     if (!this.packed.memory) find("text-memory").closest("label").hidden = true;
     if (window !== window.top) find("text-link").hidden = true;
