@@ -81,6 +81,9 @@ class ImportOptions:
     """Music: move every training song up or down by at most this many semitones, differently in every epoch."""
     separate: bool = False
     """Music: release a key a frame early where it is struck again at once, so that repeated notes stay repeated."""
+    onsets: bool = False
+    """Music: keep which keys are struck again while they sound, as 88 more bits of a frame; repeated notes stay
+    repeated at their full length."""
     unit: Literal["character", "byte", "word", "token"] = "character"
     """Text: the kind of symbol: characters, bytes, words between blanks, or tokens, which are words and punctuation
     marks."""
@@ -173,6 +176,7 @@ def _import(arguments: list[str]) -> None:
             transpose=options.transpose,
             augment=options.augment,
             separate=options.separate,
+            onsets=options.onsets,
             seed=options.seed,
             unit=options.unit,
             vocabulary_size=options.vocabulary_size,

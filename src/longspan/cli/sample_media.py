@@ -10,6 +10,7 @@ import numpy as np
 
 from longspan.cli.sample_options import SampleOptions, meter_of, program_of
 from longspan.data.dataset import DataRecord
+from longspan.data.music import WITH_ONSETS
 from longspan.data.vocabulary import Vocabulary
 from longspan.sampling.held import held_keys
 from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
@@ -61,6 +62,7 @@ class Music(Medium):
         super().__init__(options)
         self.frames_per_beat = record.frames_per_beat or 1
         self.octave_shift = record.octave_shift
+        self.width = record.size
         self.outputs = options.output or (unused(Path("sample.mid"), options.num),)
         move_by = None if options.prime_shift == "auto" else options.prime_shift
         melody = None
@@ -71,12 +73,24 @@ class Music(Medium):
             melody, move_by = self._read(options.melody, "melody", move_by)
         self.length = options.length or (DEFAULT_BEATS * self.frames_per_beat if melody is None else len(melody))
         self.lowest_pitch = lowest_sounding_pitch(record.octave_shift, move_by or 0)
-        self.held = held_keys(self.length, self.lowest_pitch, keep=options.keep, forbid=options.forbid, melody=melody)
+        self.held = held_keys(
+            self.length,
+            self.lowest_pitch,
+            keep=options.keep,
+            forbid=options.forbid,
+            melody=melody,
+            width=self.width,
+        )
 
     def _read(self, path: Path, role: str, move_by: int | None) -> tuple[np.ndarray, int]:
         """The frames of a prime or melody, and the semitones that they were moved by."""
         roll, moved_by, beyond = read_music_prime(
-            path, frames_per_beat=self.frames_per_beat, octave_shift=self.octave_shift, move_by=move_by, role=role
+            path,
+            frames_per_beat=self.frames_per_beat,
+            octave_shift=self.octave_shift,
+            move_by=move_by,
+            role=role,
+            onsets=self.width == WITH_ONSETS,
         )
         if move_by is None and moved_by:
             self.remarks.append(

@@ -25,7 +25,14 @@ import msgspec
 import numpy as np
 
 from longspan.data.dataset import SPLITS
-from longspan.data.music import DEFAULT_FRAMES_PER_BEAT, KEYS, MOST_AUGMENTED, MusicData, check_shape, check_values
+from longspan.data.music import (
+    DEFAULT_FRAMES_PER_BEAT,
+    MOST_AUGMENTED,
+    WITH_ONSETS,
+    MusicData,
+    check_shape,
+    check_values,
+)
 from longspan.data.own import Description, Pair, Sequences
 from longspan.data.own_files import sequences_of
 from longspan.data.sequences import Song
@@ -124,7 +131,9 @@ def _arrays(data: Storable) -> Iterator[_Stored]:
         elif isinstance(data, MusicData):
             songs = data.splits[split]
             lengths = np.array([len(song) for song in songs], "<i8")
-            yield _Stored(split, (int(lengths.sum()), KEYS), "|u1", [np.ascontiguousarray(song) for song in songs])
+            yield _Stored(
+                split, (int(lengths.sum()), data.width), "|u1", [np.ascontiguousarray(song) for song in songs]
+            )
             yield _Stored(f"{split}_lengths", lengths.shape, "<i8", [lengths])
         else:
             tokens = data.splits[split]
@@ -193,7 +202,8 @@ def describe_set(path: Path) -> str:
         if metadata.kind == "own":
             return f"{songs:,} sequences, {sum(rolls.size(f'{split}_mask') for split in SPLITS):,} steps"
         frames = sum(rolls.size(split) for split in SPLITS)
-        return f"music, {songs:,} songs, {frames:,} frames, {metadata.frames_per_beat} per beat"
+        onsets = ", with onsets" if rolls.width("train") == WITH_ONSETS else ""
+        return f"music, {songs:,} songs, {frames:,} frames, {metadata.frames_per_beat} per beat{onsets}"
 
 
 class _Array(NamedTuple):
@@ -247,6 +257,11 @@ class _Rolls:
         """The length of an array."""
         with self._open(name) as array:
             return array.shape[0] if array.shape else 0
+
+    def width(self, name: str) -> int:
+        """The number of columns of an array."""
+        with self._open(name) as array:
+            return array.shape[1] if len(array.shape) == 2 else 0
 
     def songs(self, shares: tuple[float, float, float], seed: int) -> dict[str, list[Song]]:
         """The songs by split: the file's own split if it has one, otherwise by shares and seed."""

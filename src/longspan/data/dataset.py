@@ -297,7 +297,7 @@ class Dataset(ABC):
         return SplitFigures(int(mask.size), int(mask.sum()))
 
     def details(self) -> dict[str, Any]:
-        """Further fields of the summary: any of `frames_per_beat`, `unit`, `vocabulary_size`, `span`."""
+        """Further fields of the summary: any of `frames_per_beat`, `onsets`, `unit`, `vocabulary_size`, `span`."""
         return {}
 
     def steps_of_epoch(self) -> int:
@@ -352,6 +352,7 @@ class DataSummary:
     metrics: tuple[str, ...] = ()
     """Scores that apply, besides the log-likelihood."""
     frames_per_beat: int | None = None
+    onsets: bool | None = None
     unit: str | None = None
     vocabulary_size: int | None = None
     span: int | None = None

@@ -41,6 +41,7 @@ def import_path(
     frames_per_beat: int | None = None,
     transpose: bool = True,
     separate: bool = False,
+    onsets: bool = False,
     augment: int = 0,
     split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
@@ -66,6 +67,7 @@ def import_path(
         frames_per_beat: frames per quarter note (music); by default chosen from the notes.
         transpose: whether to transpose each song to C major or C minor (a folder of music).
         separate: whether a key struck again at once is released a frame before (a folder of music).
+        onsets: whether frames also say which keys are struck again while they sound (a folder of music).
         augment: semitones by which training songs are moved at most, differently in every epoch (a folder of music).
         split: fractions of training, validation and test songs (music; a text is split 90/5/5).
         seed: determines which songs go to which split (music).
@@ -91,6 +93,7 @@ def import_path(
             frames_per_beat=frames_per_beat,
             transpose=transpose,
             separate=separate,
+            onsets=onsets,
             augment=augment,
             split=split,
             seed=seed,

@@ -1,6 +1,8 @@
 """Polyphonic music as piano rolls: the music data set, and reading the paper's files.
 
 A song is a uint8 array, time x 88 keys, 1 where a key sounds; column 0 is the lowest key of a piano, MIDI pitch 21.
+A key that sounds in two frames in a row is held. Songs *with onsets* have 88 columns more, 1 where a key is struck
+again though it sounded in the frame before, so that repeated notes stay repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from longspan.data.sequences import Song, arrange, arrange_pairs, song_order
 from longspan.errors import InputError
 
 KEYS = 88
+WITH_ONSETS = 2 * KEYS
+"""Columns of songs that say which keys are struck again."""
 LOWEST_PITCH = 21
 HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
 DEFAULT_FRAMES_PER_BEAT = 2
@@ -52,7 +56,7 @@ class MusicData(Dataset):
 
     Args:
         name: the name under which the user loaded it.
-        splits: songs by split, `train`, `valid`, `test`; each uint8, time x 88.
+        splits: songs by split, `train`, `valid`, `test`; each uint8, time x 88, or 176 with onsets.
         frames_per_beat: time resolution, in frames per quarter note.
         octave_shift: octaves to add to the pitches to restore those of the scores.
         origin: a phrase that says where the songs come from.
@@ -77,15 +81,22 @@ class MusicData(Dataset):
             raise InputError(f"augment must be from 0 to {MOST_AUGMENTED} semitones, got {self.augment}")
         check_splits(self.splits, self.name)
         checked = {split: _checked_songs(self.splits[split], f"{self.name}, {split}") for split in SPLITS}
+        if len({song.shape[1] for songs in checked.values() for song in songs}) > 1:
+            raise InputError(f"{self.name} has songs with and without onsets: expected the same for all")
         object.__setattr__(self, "splits", checked)
+
+    @property
+    def width(self) -> int:
+        """Columns of a song: 88 keys, and as many for the keys that are struck again if the songs have onsets."""
+        return self.splits["train"][0].shape[1]
 
     @property
     def record(self) -> DataRecord:
         return DataRecord(
             "music",
             self._digest,
-            KEYS,
-            input_size=None if self.cues == NO_CUES else self.cues.width(KEYS),
+            self.width,
+            input_size=None if self.cues == NO_CUES else self.cues.width(self.width),
             frames_per_beat=self.frames_per_beat,
             octave_shift=self.octave_shift,
         )
@@ -124,10 +135,12 @@ class MusicData(Dataset):
             return arrange(songs, chunk_length, lanes, order)
         inputs = self._inputs["train"]
         if self.augment:
-            inputs = [self.cues.moved(part, KEYS, shift) for part, shift in zip(inputs, shifts, strict=True)]
+            inputs = [self.cues.moved(part, self.width, shift) for part, shift in zip(inputs, shifts, strict=True)]
         if self.cues.recall and self.cue_dropout:
             draws = np.random.default_rng([FORGETTING, seed, number])
-            inputs = [self.cues.forgetting(part, KEYS, draws.random(len(part)) < self.cue_dropout) for part in inputs]
+            inputs = [
+                self.cues.forgetting(part, self.width, draws.random(len(part)) < self.cue_dropout) for part in inputs
+            ]
         return arrange_pairs(inputs, songs, chunk_length=chunk_length, lanes=lanes, order=order)
 
     @cached_property
@@ -154,11 +167,11 @@ class MusicData(Dataset):
 
     def split_figures(self, split: str) -> MusicSplit:
         songs = self.splits[split]
-        notes = np.concatenate([song.sum(axis=1, dtype=np.uint8) for song in songs])
+        notes = np.concatenate([song[:, :KEYS].sum(axis=1, dtype=np.uint8) for song in songs])
         return MusicSplit(len(songs), len(notes), max(map(len, songs)), float(notes.mean()), int(notes.max()))
 
     def details(self) -> dict[str, Any]:
-        return {"frames_per_beat": self.frames_per_beat}
+        return {"frames_per_beat": self.frames_per_beat, "onsets": self.width == WITH_ONSETS}
 
     def steps_of_epoch(self) -> int:
         return sum(map(len, self.splits["train"]))
@@ -166,7 +179,7 @@ class MusicData(Dataset):
 
 def within(song: Song, semitones: int) -> int:
     """The number of semitones by which a song can be moved, as far as all its notes stay on the keyboard."""
-    keys = np.flatnonzero(song.any(axis=0))
+    keys = np.flatnonzero(song[:, :KEYS].any(axis=0))  # those that are struck again are among them
     if len(keys) == 0:
         return 0
     return min(max(semitones, -int(keys[0])), KEYS - 1 - int(keys[-1]))
@@ -204,9 +217,9 @@ def check_song(song: np.ndarray, where: str) -> Song:
 
 def check_shape(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raise unless an array of this shape and type can be a song; its values are not needed."""
-    if len(shape) != 2 or shape[1] != KEYS:
+    if len(shape) != 2 or shape[1] not in (KEYS, WITH_ONSETS):
         raise InputError(
-            f"{where} has shape {shape}, expected time x {KEYS} keys; "
+            f"{where} has shape {shape}, expected time x {KEYS} keys, or {WITH_ONSETS} with onsets; "
             f"cut rolls of 128 pitches as roll[:, {LOWEST_PITCH}:{HIGHEST_PITCH + 1}]"
         )
     if dtype.kind not in "biuf":

@@ -11,8 +11,8 @@ import numpy as np
 
 from longspan.data.dataset import SPLITS, Progress, silent
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.music import MusicData
-from longspan.data.rolls import Grid, Note, choose_grid, place_on_piano, round_to_frames, share_on_grid
+from longspan.data.music import KEYS, MusicData
+from longspan.data.rolls import PITCHES, Grid, Note, choose_grid, place_on_piano, round_to_frames, share_on_grid
 from longspan.data.scores import SUFFIXES, SongReader
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs, versions, without_repeats
@@ -55,6 +55,7 @@ def gather_music(
     frames_per_beat: int | None = None,
     transpose: bool = True,
     separate: bool = False,
+    onsets: bool = False,
     augment: int = 0,
     split: tuple[float, float, float] = SONG_SHARES,
     seed: int = 0,
@@ -68,6 +69,7 @@ def gather_music(
         frames_per_beat: frames per quarter note; by default chosen from the notes.
         transpose: whether to transpose each song to C major or C minor.
         separate: whether a key struck again at once is released a frame before, so that repeated notes stay apart.
+        onsets: whether frames also say which keys are struck again while they sound.
         augment: semitones by which training songs are moved up or down at most, differently in every epoch.
         split: fractions of training, validation and test songs.
         seed: determines which songs go to which split.
@@ -78,7 +80,7 @@ def gather_music(
     files = _music_files(folder)
     found = _read_files(files, progress or silent)
     grid = _grid(found, frames_per_beat)
-    songs = _songs(found, grid.frames_per_beat, transpose, separate)
+    songs = _songs(found, grid.frames_per_beat, transpose, separate, onsets)
     songs = without_repeats(songs, found.skip)
     if len(songs) < len(SPLITS) and found.skipped:
         raise InputError(
@@ -94,6 +96,7 @@ def gather_music(
         remarks=(
             _describe(grid, chosen=frames_per_beat is None),
             *_remark_on(leaders),
+            *_remark_on_repeats(songs, onsets),
             *found.remarks,
             *(f"skipped {file}: {reason}" for file, reason in found.skipped),
         ),
@@ -156,13 +159,20 @@ def _remark_on(leaders: dict[str, str]) -> list[str]:
     return [f"{others} songs begin like another one and are kept in the same split as that"]
 
 
-def _songs(found: _Found, frames_per_beat: int, transpose: bool, separate: bool) -> dict[str, Song]:
+def _remark_on_repeats(songs: dict[str, Song], onsets: bool) -> list[str]:
+    if not onsets:
+        return []
+    again = sum(int(song[:, KEYS:].sum()) for song in songs.values())
+    return [f"{again:,} notes are struck again while they sound, and the frames say so"]
+
+
+def _songs(found: _Found, frames_per_beat: int, transpose: bool, separate: bool, onsets: bool) -> dict[str, Song]:
     songs: dict[str, Song] = {}
     frames = 0
     for file, notes in found.notes.items():
         try:
-            roll = round_to_frames(notes, frames_per_beat, separate=separate)
-            songs[file], beyond = place_on_piano(roll, shift_to_c(key_of(roll)) if transpose else 0)
+            roll = round_to_frames(notes, frames_per_beat, separate=separate, onsets=onsets)
+            songs[file], beyond = place_on_piano(roll, shift_to_c(key_of(roll[:, :PITCHES])) if transpose else 0)
         except InputError as error:
             found.skip(file, str(error))
             continue

@@ -1,7 +1,8 @@
 """Convert notes with a start and an end to piano rolls: two ways to quantize them to frames.
 
 Scores are sampled on the beat, as the paper's chorales are; MIDI files, whose notes are often shorter than a frame or
-played slightly off the grid, are rounded to it. A note struck again without a gap looks like a held note.
+played slightly off the grid, are rounded to it. A note struck again without a gap looks like a held note, unless onsets
+are kept: then a roll has as many columns more, which tell which keys are struck again while they sound.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.music import HIGHEST_PITCH, LOWEST_PITCH
+from longspan.data.music import HIGHEST_PITCH, KEYS, LOWEST_PITCH
 from longspan.data.sequences import Song
 from longspan.errors import InputError
 from longspan.limits import SONG_FRAMES
@@ -57,8 +58,10 @@ def sample_on_beat(notes: Sequence[Note], frames_per_beat: int = 1, first_frame:
     return _paint(np.maximum(np.ceil(starts - EDGE), 0), np.ceil(ends - EDGE), pitches)
 
 
-def round_to_frames(notes: Sequence[Note], frames_per_beat: int, *, separate: bool = False) -> np.ndarray:
-    """Round notes to frames of `1 / frames_per_beat` quarter notes: uint8, time x 128.
+def round_to_frames(
+    notes: Sequence[Note], frames_per_beat: int, *, separate: bool = False, onsets: bool = False
+) -> np.ndarray:
+    """Round notes to frames of `1 / frames_per_beat` quarter notes: uint8, time x 128, or 256 with onsets.
 
     A pitch is on in every frame that it fills at least half of; a note too short for that is on in the frame that
     contains most of it. But notes that follow each other never share a frame: it belongs to the longer one in it, of
@@ -68,6 +71,7 @@ def round_to_frames(notes: Sequence[Note], frames_per_beat: int, *, separate: bo
         notes: in quarter notes.
         frames_per_beat: frames per quarter note.
         separate: whether a key that is struck again at once is released a frame before, unless it lasts only one.
+        onsets: whether to add columns for the keys that are struck again while they sound.
     """
     starts, ends, pitches = _columns(notes)
     starts, ends = starts * frames_per_beat, ends * frames_per_beat
@@ -78,7 +82,17 @@ def round_to_frames(notes: Sequence[Note], frames_per_beat: int, *, separate: bo
     _give_way(starts, ends, first, stop)
     if separate:
         stop = _released_before_next(first, stop, pitches)
-    return _paint(first, np.maximum(stop, first), pitches)
+    roll = _paint(first, np.maximum(stop, first), pitches)
+    return np.hstack([roll, _struck_again(roll, first, stop, pitches)]) if onsets else roll
+
+
+def _struck_again(roll: np.ndarray, first: np.ndarray, stop: np.ndarray, pitches: np.ndarray) -> np.ndarray:
+    """Where a note begins on a key that sounded in the frame before."""
+    again = np.zeros_like(roll)
+    begins = (stop > first) & (first > 0)
+    frames, keys = first[begins].astype(int), pitches[begins]
+    again[frames, keys] = roll[frames - 1, keys]
+    return again
 
 
 def _give_way(starts: np.ndarray, ends: np.ndarray, first: np.ndarray, stop: np.ndarray) -> None:
@@ -162,16 +176,21 @@ def share_on_grid(onsets: np.ndarray, frames_per_beat: int) -> float:
 
 
 def place_on_piano(roll: np.ndarray, shift: int = 0) -> PlacedSong:
-    """Shift a roll of 128 pitches by `shift` semitones, cut it to 88 keys and trim silence at both ends."""
+    """Shift a roll of 128 pitches by `shift` semitones, cut it to 88 keys and trim silence at both ends.
+
+    Onsets, if the roll has them, stay beside their keys.
+    """
     # Padding on both sides, so that a shift moves pitches out of range instead of wrapping around.
-    wide = np.pad(roll, ((0, 0), (12, 12)))
-    song = wide[:, LOWEST_PITCH + 12 - shift : HIGHEST_PITCH + 13 - shift]
-    sounding = np.flatnonzero(song.any(axis=1))
+    halves = [
+        np.pad(roll[:, first : first + PITCHES], ((0, 0), (12, 12))) for first in range(0, roll.shape[1], PITCHES)
+    ]
+    song = np.hstack([half[:, LOWEST_PITCH + 12 - shift : HIGHEST_PITCH + 13 - shift] for half in halves])
+    sounding = np.flatnonzero(song[:, :KEYS].any(axis=1))
     if len(sounding) == 0:
         raise NotARoll("none of its notes lies on the piano's keyboard")
     if len(sounding) == 1:
         raise NotARoll("it is shorter than two frames")
-    beyond = _count_onsets(roll) - _count_onsets(song)
+    beyond = _count_onsets(roll[:, :PITCHES]) - _count_onsets(song[:, :KEYS])
     return PlacedSong(np.ascontiguousarray(song[sounding[0] : sounding[-1] + 1]), beyond)
 
 

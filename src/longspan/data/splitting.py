@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from longspan.data.dataset import SPLITS
+from longspan.data.music import KEYS
 from longspan.data.sequences import Song
 from longspan.errors import InputError
 
@@ -68,8 +69,9 @@ def versions(songs: Mapping[str, Song]) -> dict[str, str]:
 
 def _opening(song: Song) -> tuple[int, ...]:
     """The first intervals of the top voice."""
-    sounding = song[song.any(axis=1)]
-    top = song.shape[1] - 1 - np.argmax(sounding[:, ::-1], axis=1)
+    keys = song[:, :KEYS]
+    sounding = keys[keys.any(axis=1)]
+    top = keys.shape[1] - 1 - np.argmax(sounding[:, ::-1], axis=1)
     steps = np.diff(top[: 32 * (OPENING + UPBEAT)].astype(int))
     return tuple(steps[steps != 0][: OPENING + UPBEAT].tolist())
 

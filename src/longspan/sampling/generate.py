@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
+from longspan.data.music import KEYS
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Candidates, Held
@@ -264,7 +265,7 @@ def _alike(steps: Shaped[Array, "candidate ..."], step: Shaped[Array, "..."], la
 
 def _without_silence(found: Candidates, last: Shaped[Array, "lane key"]) -> Candidates:
     """The candidates with notes, by weight; where there are none, all of them become the last frame."""
-    sounds = jnp.any(found.steps, axis=-1)
+    sounds = jnp.any(found.steps[..., :KEYS], axis=-1)  # beyond the keys are those struck again
     possible = jnp.any(sounds, axis=1, keepdims=True)
     steps = jnp.where(possible[..., None], found.steps, last[:, None])
     return found._replace(steps=steps, log_weight=jnp.where(sounds | ~possible, found.log_weight, -jnp.inf))

@@ -30,7 +30,13 @@ def pitch_of(name: str) -> int:
 
 
 def held_keys(
-    length: int, lowest_pitch: int, *, keep: Sequence[str] = (), forbid: Sequence[str] = (), melody: Song | None = None
+    length: int,
+    lowest_pitch: int,
+    *,
+    keep: Sequence[str] = (),
+    forbid: Sequence[str] = (),
+    melody: Song | None = None,
+    width: int = KEYS,
 ) -> np.ndarray | None:
     """What `generate` is to hold: once for all frames, for each of them if there is a melody, None if nothing is held.
 
@@ -40,15 +46,18 @@ def held_keys(
         keep: notes that sound in every frame.
         forbid: notes that never sound.
         melody: frames whose notes sound, with none above them; where it rests or has ended, the model is free.
+        width: columns of a frame; with onsets, the notes of the melody are struck again where it says so.
     """
     if not keep and not forbid and melody is None:
         return None
-    held = np.full((length if melody is not None else 1, KEYS), FREE, np.int8)
+    held = np.full((length if melody is not None else 1, width), FREE, np.int8)
     if melody is not None:
         _hold_melody(held, melody)
     for names, value in ((forbid, OFF), (keep, ON)):
         for name in names:
             held[:, _key(name, lowest_pitch)] = value
+            if value == OFF:
+                held[:, KEYS + _key(name, lowest_pitch) : width : KEYS] = OFF
     both = {pitch_of(name) for name in keep} & {pitch_of(name) for name in forbid}
     if both:
         raise InputError(f"the MIDI pitch {min(both)} cannot be both kept and forbidden", fields=["keep", "forbid"])
@@ -56,11 +65,14 @@ def held_keys(
 
 
 def _hold_melody(held: np.ndarray, melody: Song) -> None:
-    sounding = melody[: len(held)].astype(bool)
-    part = held[: len(sounding)]
-    above = np.cumsum(sounding[:, ::-1], axis=1)[:, ::-1] == 0
-    part[above & sounding.any(axis=1, keepdims=True)] = OFF
-    part[sounding] = ON
+    sounding = melody[: len(held), :KEYS].astype(bool)
+    again = melody[: len(held), KEYS:].astype(bool)
+    above = (np.cumsum(sounding[:, ::-1], axis=1)[:, ::-1] == 0) & sounding.any(axis=1, keepdims=True)
+    keys, onsets = held[: len(sounding), :KEYS], held[: len(sounding), KEYS:]
+    keys[above], keys[sounding] = OFF, ON
+    if onsets.shape[1]:
+        onsets[above | sounding] = OFF
+        onsets[again] = ON
 
 
 def _key(name: str, lowest_pitch: int) -> int:

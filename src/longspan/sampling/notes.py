@@ -1,14 +1,14 @@
 """Convert a piano roll to notes, from which MIDI, sound and pictures are made.
 
-A roll says only which keys sound in a frame. A key that is on in consecutive frames is read as one held note, unless it
-is to be struck again in each frame.
+A roll says which keys sound in a frame. A key that is on in consecutive frames is read as one held note, unless the
+roll has onsets, which say where it is struck again, or it is to be struck again in each frame.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.music import LOWEST_PITCH
+from longspan.data.music import KEYS, LOWEST_PITCH, WITH_ONSETS
 from longspan.errors import InputError
 
 SEMITONES_PER_OCTAVE = 12
@@ -64,7 +64,7 @@ def to_score(
     re_attack: bool = False,
     prime_frames: int = 0,
 ) -> Score:
-    """The notes of a roll, time x keys.
+    """The notes of a roll, time x keys, of a piano also with onsets.
 
     Args:
         roll: nonzero where a key sounds.
@@ -78,11 +78,12 @@ def to_score(
         [RollNote(start=0, stop=2, pitch=60), RollNote(start=1, stop=2, pitch=61)]
     """
     on = np.asarray(roll) != 0
+    on, again = (on[:, :KEYS], on[:, KEYS:]) if on.shape[1] == WITH_ONSETS else (on, np.zeros_like(on))
     silence = np.zeros((1, on.shape[1]), bool)
     starts, stops = on.copy(), on.copy()
     if not re_attack:
-        starts &= ~np.concatenate([silence, on[:-1]])
-        stops &= ~np.concatenate([on[1:], silence])
+        starts &= ~np.concatenate([silence, on[:-1]]) | again
+        stops &= ~np.concatenate([on[1:], silence]) | np.concatenate([again[1:], silence])
     # Column by column, the n-th start of a key belongs to its n-th end.
     keys, first = np.nonzero(starts.T)
     last = np.nonzero(stops.T)[1]

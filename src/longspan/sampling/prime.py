@@ -14,7 +14,7 @@ from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
 from longspan.data.own_files import read_array, read_steps
-from longspan.data.rolls import round_to_frames
+from longspan.data.rolls import PITCHES, round_to_frames
 from longspan.data.sequences import Song
 from longspan.data.text import read_text
 from longspan.data.vocabulary import END, UNKNOWN, Vocabulary, is_by_words, words_of
@@ -44,7 +44,13 @@ class TextPrime(NamedTuple):
 
 
 def read_music_prime(
-    path: Path, *, frames_per_beat: int, octave_shift: int = 0, move_by: int | None = None, role: str = "prime"
+    path: Path,
+    *,
+    frames_per_beat: int,
+    octave_shift: int = 0,
+    move_by: int | None = None,
+    role: str = "prime",
+    onsets: bool = False,
 ) -> MusicPrime:
     """Read a MIDI file, a prime or a melody, as frames like those that a model was trained on.
 
@@ -54,21 +60,25 @@ def read_music_prime(
         octave_shift: octaves to add to the training data to restore the pitches of their scores.
         move_by: semitones to transpose the music by; by default to C major or C minor, depending on its mode.
         role: what the messages call it.
+        onsets: whether the frames say which keys are struck again.
     """
     if not _is_midi(path):
         raise InputError(f"{path} is not a MIDI file, which is what a {role} of a run trained on music has to be")
     try:
-        wide = round_to_frames(read_notes(path).notes, frames_per_beat)
+        wide = round_to_frames(read_notes(path).notes, frames_per_beat, onsets=onsets)
     except InputError as error:
         raise InputError(f"{path} cannot be the {role} of a sample: {error}") from error
-    moved_by = shift_to_c(key_of(wide)) if move_by is None else move_by
-    roll = _columns(wide, lowest_sounding_pitch(octave_shift, moved_by))
-    sounding = np.flatnonzero(roll.any(axis=1))
+    sounding_pitches = wide[:, :PITCHES]
+    moved_by = shift_to_c(key_of(sounding_pitches)) if move_by is None else move_by
+    lowest = lowest_sounding_pitch(octave_shift, moved_by)
+    halves = [wide[:, first : first + PITCHES] for first in range(0, wide.shape[1], PITCHES)]
+    roll = np.hstack([_columns(half, lowest) for half in halves])
+    sounding = np.flatnonzero(roll[:, :KEYS].any(axis=1))
     if len(sounding) == 0:
         raise InputError(f"{path} cannot be the {role} of a sample: none of its notes lies on the piano's keyboard")
     roll = np.ascontiguousarray(roll[sounding[0] : sounding[-1] + 1])
     _check_length(path, len(roll), "frame")
-    return MusicPrime(roll, moved_by, _count_notes(wide) - _count_notes(roll))
+    return MusicPrime(roll, moved_by, _count_notes(sounding_pitches) - _count_notes(roll[:, :KEYS]))
 
 
 def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:

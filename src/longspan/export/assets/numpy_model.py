@@ -209,13 +209,17 @@ class Model:
 
 
 def to_midi(frames, lowest_pitch, frames_per_beat, tempo=100):
-    """A MIDI file of frames; a key that stays on is held."""
+    """A MIDI file of frames; a key that stays on is held, unless a second half of the frames strikes it again."""
     ticks, last, track = 480 // frames_per_beat, 0, bytearray()
     track += b"\x00\xff\x51\x03" + struct.pack(">I", round(60e6 / tempo))[1:]
-    padded = np.pad(np.asarray(frames, int), ((1, 1), (0, 0)))
-    for frame, changes in enumerate(np.diff(padded, axis=0)):
-        for kind, change in ((0x80, -1), (0x90, 1)):
-            for key in np.flatnonzero(changes == change):
+    keys = 88 if np.shape(frames)[1] == 176 else np.shape(frames)[1]
+    padded = np.pad(np.asarray(frames, bool), ((1, 1), (0, 0)))
+    on, again = padded[:, :keys], padded[:, keys:] if padded.shape[1] > keys else np.zeros_like(padded)
+    for frame in range(len(on) - 1):
+        before, now = on[frame], on[frame + 1]
+        struck = now & before & again[frame + 1]
+        for kind, changed in ((0x80, before & ~now | struck), (0x90, now & ~before | struck)):
+            for key in np.flatnonzero(changed):
                 track += _delta((frame - last) * ticks) + bytes([kind, key + lowest_pitch, 80])
                 last = frame
     track += b"\x00\xff\x2f\x00"
