@@ -26,8 +26,11 @@ from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
 from longspan.diagnostics.measures import LAGS
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import Scores, SplitEvaluator, check_split
+from longspan.files import write_atomic
 from longspan.memory import Memory, Recollection, check_memory, memory_of, proposal_of, reader_of, remember
 from longspan.models.model import SequenceModel
+from longspan.playing.packing import Packed, Precision, measure, pack
+from longspan.playing.page import render
 from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
@@ -116,6 +119,18 @@ class Trained:
             reader=reader_of(self.run),
         )
         return record.in_units(drawn)
+
+    def play(self, path: Path | str, *, precision: Precision = "int8", data: Dataset | None = None) -> Packed:
+        """Write one HTML page in which the model itself plays or writes on: `longspan play`.
+
+        Args:
+            path: the file to write.
+            precision: how weights are written: `int8`, or `f16`, which is twice as large and rounds less.
+            data: as for `evaluate`; what rounding costs is measured on their validation split.
+        """
+        packed = pack(self.run, precision).measured(measure(self.run, precision, self._data(data)))
+        write_atomic(Path(path), render(packed))
+        return packed
 
     def baselines(self, split: str = "test", *, data: Dataset | None = None) -> dict[str, dict[str, float]]:
         """Scores of simple predictors on a split, to hold those of `evaluate` against."""

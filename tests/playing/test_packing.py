@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+import longspan
 from longspan import cli, runtime
 from longspan.data.dataset import DataRecord
 from longspan.data.own import Sequences
@@ -79,6 +80,17 @@ def test_the_page_is_one_file_with_a_tight_policy(tmp_path, capsys):
     described = json.loads(said)
     assert described["precision"] == "f16"
     assert described["bytes"] == len((tmp_path / "play.html").read_bytes())
+
+
+def test_python_writes_the_same_page(tmp_path, capsys):
+    data = tiny_music()
+    make_run(tmp_path / "run", data.record)
+    packed = longspan.open_run(tmp_path / "run", data=data).play("python.html")
+    assert abs(packed.rounding.lost) < 0.1
+    run_cli(capsys, tmp_path / "run", "-o", "shell.html")
+    written, other = ((tmp_path / name).read_text() for name in ("python.html", "shell.html"))
+    assert packed.content in written
+    assert packed.content in other
 
 
 def test_the_default_model_fits_into_400_kilobytes(tmp_path):

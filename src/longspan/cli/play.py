@@ -10,6 +10,8 @@ import tyro
 from longspan import cli, runtime
 from longspan.cli import print_json
 from longspan.cli.options import load_data_of, parse
+from longspan.data.dataset import Dataset
+from longspan.data.library import is_here
 from longspan.errors import InputError
 from longspan.files import write_atomic
 from longspan.training.runs import Run
@@ -44,20 +46,20 @@ def run(arguments: list[str]) -> int:
     from longspan.playing.packing import measure, pack
     from longspan.playing.page import render
 
-    packed = pack(played, options.weights)
-    remark = ""
+    packed, remark = pack(played, options.weights), ""
     try:
-        data = load_data_of(played, options.data_dir, quiet=options.json)
+        data = _data_of(played, options)
         packed = packed.measured(measure(played, options.weights, data))
     except InputError as error:
-        remark = f"what rounding costs was not measured: {error}"
-    page = render(packed)
-    write_atomic(options.output, page)
+        remark = f"what rounding costs was not measured: {str(error).split(';')[0]}"
+    write_atomic(options.output, render(packed))
+    size = options.output.stat().st_size
     if options.json:
-        print_json(_describe(options, packed, page, remark))
+        print_json(_describe(options, packed, size, remark))
         return cli.DONE
-    size = f"{len(page.encode()) / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision}"
-    sys.stdout.write(f"wrote {options.output} ({size})\n")
+    sys.stdout.write(
+        f"wrote {options.output} ({size / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision})\n"
+    )
     if packed.rounding is not None:
         exact, rounded = packed.rounding.exact, packed.rounding.rounded
         sys.stdout.write(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {exact - rounded:.4f} lost\n")
@@ -66,11 +68,18 @@ def run(arguments: list[str]) -> int:
     return cli.DONE
 
 
-def _describe(options: PlayOptions, packed, page: str, remark: str) -> dict:
+def _data_of(run: Run, options: PlayOptions) -> Dataset:
+    """The data of a run; a measurement alone is no reason to download any."""
+    if not is_here(run.config.data, options.data_dir):
+        raise InputError(f"{run.config.data} has not been downloaded: `longspan data get {run.config.data}` does it")
+    return load_data_of(run, options.data_dir, quiet=options.json)
+
+
+def _describe(options: PlayOptions, packed, size: int, remark: str) -> dict:
     return {
         "run": str(options.path),
         "written": str(options.output),
-        "bytes": len(page.encode()),
+        "bytes": size,
         "weights": packed.weights,
         "precision": packed.precision,
         "rounding": packed.rounding,

@@ -67,7 +67,7 @@ class Keyboard {
 
   // Letters of the computer's keyboard: the row of A are the white keys from the lowest shown one on.
   letter(event, isDown) {
-    const index = LETTERS.indexOf(event.key.toLowerCase());
+    const index = event.key.length === 1 ? LETTERS.indexOf(event.key.toLowerCase()) : -1;
     if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return false;
     if (isDown && !event.repeat) this.strike(`letter ${index}`, this.octave + index - this.record.lowest_pitch);
     if (!isDown) this.lift(`letter ${index}`);

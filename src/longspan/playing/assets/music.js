@@ -45,10 +45,14 @@ class MusicPlayer {
     this.waiting = null;
   }
 
-  // Which keys the model uses, so that the stage shows these and no more.
+  // Which keys the model uses and how loud its units are, so that the stage shows these and no more.
   surveyRange() {
     const piece = new Piece(this.model, this.piece.begin);
-    for (let i = 0; i < 24; i++) this.roll.cover([...piece.next().chances.keys()].filter((key) => piece.frames[i].chances[key] > 0.05));
+    for (let i = 0; i < 24; i++) {
+      const { chances, hidden } = piece.next();
+      this.roll.cover([...chances.keys()].filter((key) => chances[key] > 0.05));
+      this.roll.hear(hidden);
+    }
     if (this.roll.high < 0) this.roll.cover([39, 63]);
     for (const [, letter, keys] of this.piece.changes) if ("kng".includes(letter)) this.roll.cover(keys);
   }

@@ -29,6 +29,12 @@ class Roll {
     }
   }
 
+  // Learn how loud each hidden unit becomes.
+  hear(hidden) {
+    this.loudest ??= new Float32Array(hidden.length).fill(1e-3);
+    hidden.forEach((value, unit) => { this.loudest[unit] = Math.max(this.loudest[unit], Math.abs(value)); });
+  }
+
   resize() {
     const { clientWidth, clientHeight } = this.canvas, ratio = window.devicePixelRatio || 1;
     if (!clientWidth) return;
@@ -59,6 +65,7 @@ class Roll {
     context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
     this.drawGrid();
     this.first = Math.max(0, Math.floor(position - this.nowX / this.step));
+    for (let gone = this.first - 4; gone < this.first; gone++) if (gone >= 0) delete piece.frames[gone].column; // a piece has no end
     this.until = Math.min(piece.frames.length, Math.ceil(position));
     this.drawChances();
     this.drawNotes();
@@ -153,10 +160,9 @@ class Roll {
     const rows = Math.min(UNITS, hidden.length), picture = document.createElement("canvas"), pen = picture.getContext("2d");
     picture.width = 1;
     picture.height = rows;
-    this.loudest ??= new Float32Array(hidden.length).fill(1e-3);
     const shown = new Float32Array(rows), image = pen.createImageData(1, rows);
+    this.hear(hidden);
     hidden.forEach((value, unit) => {
-      this.loudest[unit] = Math.max(this.loudest[unit], Math.abs(value));
       const row = Math.floor((unit * rows) / hidden.length), share = value / this.loudest[unit];
       if (Math.abs(share) > Math.abs(shown[row])) shown[row] = share;
     });

@@ -1,7 +1,7 @@
 // The page of a model of text: type, see what surprised it, and let it go on from the cursor.
 
 const TEXT_LIMITS = { seed: [0, 4294967295], temperature: [0, 2], length: [10, 1000] };
-const GUESSES = 9, SLICE = 12, MOST_STRIP = 1200; // milliseconds of work before the page may breathe; symbols in the strip
+const GUESSES = 9, SLICE = 12, MOST_STRIP = 500; // milliseconds of work before the page may breathe; symbols in the strip
 const WORDS = /<unk>|\d+(?:[.,]\d+)+|[\p{L}\p{N}_]+(?:['’-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
 
 // A text as the symbols of a model, each with the part of the text it stands for: `[{symbol, start, stop}]`.
@@ -269,9 +269,13 @@ class TextPlayer {
     canvas.width = columns;
     canvas.height = units;
     const pen = canvas.getContext("2d"), image = pen.createImageData(columns, units), { above, below } = coloursOf(matchMedia("(prefers-color-scheme: dark)").matches);
-    shown.slice(-columns).forEach(({ hidden }, column) => hidden.forEach((value, unit) => {
-      image.data.set([...(value >= 0 ? above : below), 255 * Math.min(1, Math.abs(value)) ** 0.8], 4 * (unit * columns + column));
-    }));
+    shown.slice(-columns).forEach(({ hidden }, column) => {
+      for (let unit = 0; unit < units; unit++) {
+        const value = hidden[unit], colour = value >= 0 ? above : below, at = 4 * (unit * columns + column);
+        for (let part = 0; part < 3; part++) image.data[at + part] = colour[part];
+        image.data[at + 3] = 255 * Math.min(1, Math.abs(value)) ** 0.8;
+      }
+    });
     pen.putImageData(image, 0, 0);
   }
 }
