@@ -16,11 +16,13 @@ HANG = 300
 
 
 class Outcome(NamedTuple):
-    """`accepted`, `refused` (an `InputError`) or the name of another exception; its message; bytes of memory taken."""
+    """`accepted`, `refused` (an `InputError`) or the name of another exception; its message; what it took."""
 
     outcome: str
     message: str
     bytes: int
+    seconds: float
+    """Of processor time."""
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +51,7 @@ def reader_process() -> Iterator[Callable[[str, Path], Outcome]]:
                 server.kill()
                 pytest.fail(f"reading {path} hangs")
             found = json.loads(server.stdout.readline())
-            return Outcome(found["outcome"], found["message"], found["bytes"])
+            return Outcome(found["outcome"], found["message"], found["bytes"], found["seconds"])
 
         yield measure
         server.stdin.close()

@@ -6,6 +6,7 @@ nothing.
 
 import contextlib
 import errno
+import functools
 import os
 import random
 import shutil
@@ -17,7 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from longspan import files
@@ -25,17 +28,21 @@ from longspan.errors import InputError
 from longspan.library import resume, train
 from longspan.search import storage
 from longspan.search.study import open_study
+from longspan.training import runs as training_runs
+from longspan.training import seals
 from tests.faults import bombs, damage, runs, searches
-from tests.faults.conftest import reader_process
+from tests.faults.conftest import Outcome, reader_process
 from tests.faults.injected import counted
 from tests.faults.runs import Subject
 from tests.faults.test_mutants import FORMATS, outcomes
+from tests.faults.warm import Warm
 from tests.search.test_kill_workers import SPACE, arguments
 from tests.support import postgresql
 from tests.support.catalog import tiny_music
 
 DEADLY = str(Path(__file__).with_name("deadly.py"))
-BOMB_BYTES = 300 * 10**6
+BOMB_BYTES, BOMB_SECONDS = 300 * 10**6, 2.0
+"""What a hostile file may take, of memory and of processor time."""
 
 
 class Tally(NamedTuple):
@@ -52,7 +59,15 @@ class Bench:
     folder: Path
 
     def subject(self, recipe: str) -> Subject:
-        return Subject(recipe, self.folder, self.folder / "compiled")
+        return Subject(recipe, self.folder, self.warm)
+
+    @functools.cached_property
+    def warm(self) -> Warm:
+        return Warm(self.environment())
+
+    def close(self) -> None:
+        if "warm" in self.__dict__:
+            self.warm.close()
 
     def environment(self) -> dict[str, str]:
         compiled = {"JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled")}
@@ -161,13 +176,17 @@ def set_off_bombs(bench: Bench, seed: int) -> Tally:
         for reader, kinds in made.items():
             for name, write in kinds.items():
                 found, tried = measure(reader, write(bench.empty("bomb"))), tried + 1
-                if found.outcome not in ("accepted", "refused") or found.bytes > BOMB_BYTES:
+                if found.outcome not in ("accepted", "refused") or too_much(found):
                     wrong.append(f"{name}: {found}")
         for name, content in bombs.MIDI.items():
             found, tried = measure("import", bombs.midi_folder(content(), bench.empty("bomb"))), tried + 1
-            if found.outcome != "accepted" or found.bytes > BOMB_BYTES:
+            if found.outcome != "accepted" or too_much(found):
                 wrong.append(f"{name}: {found}")
     return Tally(tried, wrong)
+
+
+def too_much(found: Outcome) -> bool:
+    return found.bytes > BOMB_BYTES or found.seconds > BOMB_SECONDS
 
 
 def bomb_for_numpy(bench: Bench, seed: int) -> Tally:
@@ -182,46 +201,87 @@ SMALL = {"hidden_size": 8, "chunk_length": 10, "block": 2, "max_epochs": 2, "pat
 def failing_disks(bench: Bench, seed: int, count: int = 12) -> Tally:
     """A full disk or an error of one at every flush and rename of a run, one after the other."""
     data, whole = tiny_music(), bench.folder / "disk-whole"
-    if not whole.exists():
-        train("sgd+crm", data, run_dir=whole, **SMALL)
+    calls = _calls_at_disk(data, whole)
     wrong = []
-    for number in range(count):
-        moment, name = 1 + (seed * count + number) // 4, ("fsync", "replace")[number % 2]
-        fault, run = ("ENOSPC", "EIO")[number // 2 % 2], bench.empty("disk") / "run"
+    for number in range(seed * count, (seed + 1) * count):
+        fault, run = ("ENOSPC", "EIO")[number // len(calls) % 2], bench.empty("disk") / "run"
+        name, moment = calls[number % len(calls)]
+        what = f"{fault} at {name} {moment}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, name, counted(getattr(os, name), fault, moment))
             try:
                 train("sgd+crm", data, run_dir=run, **SMALL)
+                wrong.append(f"{what}: not noticed")
             except InputError as error:
                 if os.strerror(getattr(errno, fault)) not in str(error):
-                    wrong.append(f"{fault} at {name} {moment}: {error}")
+                    wrong.append(f"{what}: {error}")
             except Exception as error:
-                wrong.append(f"{fault} at {name} {moment}: {type(error).__name__}: {error}")
+                wrong.append(f"{what}: {type(error).__name__}: {error}")
                 continue
         resume(run, data=data) if run.exists() else train("sgd+crm", data, run_dir=run, **SMALL)
         kept = ("metrics.jsonl", "model.safetensors", "status.json")
         if any((run / file).read_bytes() != (whole / file).read_bytes() for file in kept) or runs.leftovers(run):
-            wrong.append(f"{fault} at {name} {moment}: the run differs")
+            wrong.append(f"{what}: the run differs")
     return Tally(count, wrong)
+
+
+def _calls_at_disk(data, whole: Path) -> list[tuple[str, int]]:
+    """All flushes and renames of a run, in an order that begins with some of every part of it."""
+    listed = whole.with_suffix(".json")
+    if not listed.exists():
+        shutil.rmtree(whole, ignore_errors=True)
+        with pytest.MonkeyPatch.context() as patch:
+            counters = {name: Mock(wraps=getattr(os, name)) for name in ("fsync", "replace")}
+            for name, counter in counters.items():
+                patch.setattr(os, name, counter)
+            train("sgd+crm", data, run_dir=whole, **SMALL)
+        calls = [(name, 1 + number) for name, counter in counters.items() for number in range(counter.call_count)]
+        listed.write_bytes(msgspec.json.encode(random.Random(0).sample(calls, len(calls))))
+    return msgspec.json.decode(listed.read_bytes(), type=list[tuple[str, int]])
 
 
 def unexplained_disks(bench: Bench, seed: int) -> Tally:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "explain_disk_errors", lambda _: contextlib.nullcontext())
-        return failing_disks(bench, 3, 4)
+        for module in (files, seals, training_runs):
+            patch.setattr(module, "explain_disk_errors", lambda _: contextlib.nullcontext())
+        return failing_disks(bench, 0, 4)
+
+
+def failing_calls(bench: Bench, seed: int, count: int = 12) -> Tally:
+    """Errors of the disk at system calls of a process, a part of all calls that a short run makes."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace to let system calls fail: apt-get install strace")
+    subject, listed = bench.subject("sgd+crm"), bench.folder / "calls.json"
+    if not listed.exists():
+        listed.write_bytes(msgspec.json.encode(runs.calls_of(subject, bench.empty("calls"))))
+    calls = msgspec.json.decode(listed.read_bytes(), type=list[tuple[str, int]])
+    order = random.Random(0).sample(calls, len(calls))
+    chosen = [order[number % len(order)] for number in range(seed * count, (seed + 1) * count)]
+    faults = [("ENOSPC", "EIO")[(seed * count + number) // len(order) % 2] for number in range(count)]
+    tries = zip(chosen, faults, strict=True)
+    found = [runs.fail(subject, bench.empty("call") / "run", *call, fault) for call, fault in tries]
+    return Tally(count, [wrong for wrong in found if wrong])
+
+
+def ignored_calls(bench: Bench, seed: int) -> Tally:
+    """A process that does not look at what `fsync` returns: `forgive` makes it so."""
+    subject = bench.subject("sgd+crm")
+    ended = subject.go(bench.empty("call") / "run", "forgive", "-e trace=fsync -e inject=fsync:error=EIO:when=3")
+    return Tally(1, ["the error was swallowed"] if ended.returncode == 0 else [])
 
 
 def starts_at_once(bench: Bench, seed: int, count: int = 10) -> Tally:
     """Several trainings into one folder: one wins, and the others say in a line that they did not."""
     subject, path = bench.subject("sgd+crm"), bench.empty("starts") / "run"
-    command = [sys.executable, "-m", "longspan", "train", "sgd+crm", "--data", str(subject.data("music"))]
-    command += ["--run-dir", str(path), *runs.SMALL, *runs.KINDS["sgd+crm"][1], "--checkpoint-seconds", "0", "--json"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": bench.environment()}
-    started = [subprocess.Popen(command, **quiet) for _ in range(count)]
-    ended = [(process.communicate()[1], process.returncode) for process in started]
-    wrong = [f"exit {code}: {told[-200:]}" for told, code in ended if code not in (0, 2) or told.count("\n") > 1]
-    if sum(code == 0 for _, code in ended) != 1:
-        wrong.append(f"{sum(code == 0 for _, code in ended)} of {count} won")
+    ended = bench.warm.run(*[subject.command(path)] * count)
+    wrong = [
+        f"exit {end.returncode}: {end.stderr[-200:]}"
+        for end in ended
+        if end.returncode not in (0, 2) or end.stderr.count("\n") > 1
+    ]
+    won = sum(end.returncode == 0 for end in ended)
+    if won != 1:
+        wrong.append(f"{won} of {count} won")
     elif runs.essence(path) != runs.essence(subject.whole()):
         wrong.append("the winner's bytes differ")
     return Tally(count, wrong)
@@ -329,7 +389,7 @@ EXPERIMENTS = {
         "scipy.io: 30 deaths in 10,000; mido 5, NumPy 6 types of exceptions",
     ),
     "bombs": Experiment(
-        "no file takes more than 300 MB",
+        "no file takes more than 300 MB and 2 seconds of processor time",
         30,
         set_off_bombs,
         bomb_for_numpy,
@@ -343,6 +403,13 @@ EXPERIMENTS = {
         unexplained_disks,
         "errors passed on as they come",
         "Orbax, Lightning: no fsync",
+    ),
+    "failing system calls": Experiment(
+        "so it is when the system call itself fails, at every write, flush, rename and truncation of a process",
+        230,
+        failing_calls,
+        ignored_calls,
+        "errors of `fsync` ignored",
     ),
     "starts at once": Experiment(
         "of ten trainings into one folder one wins", 50, starts_at_once, starts_apart, "two folders"

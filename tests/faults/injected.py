@@ -1,10 +1,12 @@
 """A plugin that hits the process that loads it with one fault at a chosen moment, for `longspan --plugin`.
 
 `LONGSPAN_FAULT` says which and when, such as `kill sync 17` (at the 17th flush to disk), `ENOSPC rename 3`,
-`kill evaluation 2`, `kill pretraining 1` or `kill seconds 1.5`. `forget` is the control: a resumed run forgets the
-state of its optimizer, which nothing but a comparison of bytes would notice.
+`kill evaluation 2`, `kill pretraining 1` or `kill seconds 1.5`. Two are controls: with `forget` a resumed run forgets
+the state of its optimizer, which nothing but a comparison of bytes would notice, and with `forgive` errors of flushing
+to disk are ignored.
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -71,8 +73,20 @@ def forget_the_optimizer() -> None:
     TrainingState.with_arrays = forgetful
 
 
+def forgive_the_disk() -> None:
+    flush = os.fsync
+
+    def forgiving(descriptor):
+        with contextlib.suppress(OSError):
+            flush(descriptor)
+
+    os.fsync = forgiving
+
+
 chosen = os.environ.get("LONGSPAN_FAULT", "").split()
 if chosen == ["forget"]:
     forget_the_optimizer()
+elif chosen == ["forgive"]:
+    forgive_the_disk()
 elif chosen:
     inject(*chosen)

@@ -1,4 +1,4 @@
-"""Run readers on files, each in a process of its own, and print what came of it, the memory it took and the time.
+"""Run readers on files, each in a process of its own, and print what came of it, the memory and the processor time it took.
 
 Every line of standard input, a reader and a path in JSON, is answered by a line of JSON. The processes are forked from
 this one, which has everything imported. The memory is the growth of the resident set's high-water mark, which
@@ -58,14 +58,15 @@ def high_water() -> int:
 def measure(reader: str, path: str) -> dict:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
-    before, start = high_water(), time.monotonic()
+    before, start = high_water(), time.process_time()
     try:
         outcome, message = "accepted", str(READERS[reader](Path(path)) or "")
     except InputError as error:
         outcome, message = "refused", str(error)
     except BaseException as error:
         outcome, message = type(error).__name__, str(error)
-    seconds, grown = time.monotonic() - start, high_water() - before
+    spent = os.times()
+    seconds, grown = time.process_time() - start + spent.children_user + spent.children_system, high_water() - before
     return {"outcome": outcome, "message": message[:500], "bytes": grown, "seconds": seconds}
 
 
@@ -77,7 +78,7 @@ def main() -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status != 0:
-            os.write(1, json.dumps({"outcome": f"died of {status}", "message": "", "bytes": 0}).encode() + b"\n")
+            os.write(1, json.dumps({"outcome": f"died of {status}", "message": "", "bytes": 0, "seconds": 0}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Runs of five kinds that are killed, or whose disk fails, at chosen moments, and must end in the same bytes."""
 
+import errno
 import os
+import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from longspan.data.archive import write_set
+from tests.faults.warm import Ended, Warm
 from tests.support.catalog import tiny_music, tiny_text
 
 INJECTED = str(Path(__file__).with_name("injected.py"))
@@ -24,7 +25,7 @@ KINDS = {
 }
 """Recipes, each with its data and its smallest sizes."""
 MOMENTS = ("sync", "rename", "evaluation", "pretraining", "seconds")
-STARTING, ENDING = 3.0, 12.0
+STARTING, ENDING = 0.1, 6.0
 """Seconds within which a process is killed that is killed at no particular call."""
 
 
@@ -34,34 +35,32 @@ class Subject:
 
     recipe: str
     folder: Path
-    compiled: Path
+    warm: Warm
 
-    def whole(self) -> Path:
+    def whole(self, more: tuple[str, ...] = ()) -> Path:
         """The folder of an undisturbed run."""
-        path = self.folder / f"{self.recipe.replace(':', '-')}-whole"
+        path = self.folder / f"{self.recipe.replace(':', '-')}-whole{len(more)}"
         if not (path / "result.json").exists():
             shutil.rmtree(path, ignore_errors=True)
-            done = self.go(path)
+            done = self.go(path, more=more)
             assert done.returncode == 0, done.stderr
         return path
 
-    def go(self, path: Path, fault: str = "") -> subprocess.CompletedProcess:
+    def go(self, path: Path, fault: str = "", strace: str = "", more: tuple[str, ...] = ()) -> Ended:
         """Start the run, or resume it, until it ends or the fault strikes."""
+        command = self.command(path, fault, more)
+        (done,) = self.warm.run(command, environment={"LONGSPAN_FAULT": fault}, strace=strace)
+        return done
+
+    def command(self, path: Path, fault: str = "", more: tuple[str, ...] = ()) -> list[str]:
+        """The arguments of `longspan` that start or resume the run; `more` overrides some of them."""
         data, sizes = KINDS[self.recipe]
-        longspan = [sys.executable, "-m", "longspan"]
         if (path / "config.json").exists():
             command = ["resume", str(path)]
         else:
             command = ["train", self.recipe, "--data", str(self.data(data)), "--run-dir", str(path), *SMALL, *sizes]
         plugin = ["--plugin", INJECTED] if fault else []
-        environment = {
-            **os.environ,
-            "LONGSPAN_FAULT": fault,
-            "JAX_COMPILATION_CACHE_DIR": str(self.compiled),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
-        arguments = [*longspan, *command, "--checkpoint-seconds", "0", "--json", *plugin]
-        return subprocess.run(arguments, capture_output=True, text=True, env=environment)
+        return [*command, "--checkpoint-seconds", "0", "--json", *plugin, *more]
 
     def data(self, kind: str) -> Path:
         path = self.folder / f"{kind}.npz"
@@ -109,3 +108,39 @@ def kill(subject: Subject, path: Path, faults: list[str]) -> tuple[int, str]:
     if different or leftovers(path):
         return struck, f"after {faults}: {different} differ, {leftovers(path)} are left"
     return struck, ""
+
+
+CALLS = ("write", "fsync", "rename", "ftruncate")
+"""The system calls by which a run reaches the disk."""
+ONE_EPOCH = ("--max-epochs", "1", "--checkpoint-seconds", "60")
+
+
+def calls_of(subject: Subject, folder: Path) -> list[tuple[str, int]]:
+    """Every system call by which a short run of this kind reaches its folder, as its name and its number."""
+    traced = subject.go(folder / "run", strace=f"-e trace={','.join(CALLS)}", more=ONE_EPOCH).trace
+    seen, found = dict.fromkeys(CALLS, 0), []
+    for line in traced:
+        name = line.partition("(")[0]
+        seen[name] += 1
+        if str(folder) in line:
+            found.append((name, seen[name]))
+    return found
+
+
+def fail(subject: Subject, path: Path, call: str, moment: int, fault: str) -> str:
+    """Let one system call of a run fail; what went wrong: that it was not told in a line, or how the run ended."""
+    injected = f"-e trace={call} -e inject={call}:error={fault}:when={moment}"
+    ended = subject.go(path, strace=injected, more=ONE_EPOCH)
+    what = f"{fault} at {call} {moment}"
+    struck = next((line for line in ended.trace if "(INJECTED)" in line), "")
+    if not re.search(re.escape(str(path.parent)), struck):
+        return f"{what} was not where it should be: {struck}"
+    told = os.strerror(getattr(errno, fault))
+    if ended.returncode != 2 or ended.stderr.count("\n") != 1 or told not in ended.stderr:
+        return f"{what}: exit {ended.returncode}, {ended.stderr.strip()[-300:]}; {struck[:200]}"
+    done = subject.go(path, more=ONE_EPOCH)
+    if done.returncode != 0:
+        return f"{what}: then exit {done.returncode}, {done.stderr.strip()[-300:]}"
+    whole = essence(subject.whole(ONE_EPOCH))
+    different = [name for name, content in essence(path).items() if whole.get(name) != content]
+    return f"{what}: {different} differ, {leftovers(path)} are left" if different or leftovers(path) else ""

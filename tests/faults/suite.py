@@ -1,7 +1,8 @@
 """The fault suite: `python -m tests.faults.suite` tries everything as often as it should be, in portions.
 
 Every portion draws other faults than the ones before it and is added to `results/reliability.json`, so the suite can be
-stopped and continued at any time. With `--anew` the counts begin again. The table of `docs/reliability.md` is written
+stopped and continued at any time. Called once more when all is done, it begins another pass, with other faults; with
+`--anew` all passes are forgotten. The table of `docs/reliability.md` is written
 from that file, again with `--render`.
 """
 
@@ -15,12 +16,15 @@ from pathlib import Path
 
 import msgspec
 
+import longspan
 from longspan.files import write_atomic
 from tests.faults.experiments import EXPERIMENTS, Bench
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
+PORTIONS = 1000
+"""More than any experiment has."""
 BEGIN, END = "<!-- written by python -m tests.faults.suite -->\n", "<!-- end -->\n"
 
 
@@ -45,32 +49,53 @@ class Count(msgspec.Struct):
         return not self.wrong and self.control_wrong > 0
 
 
+class Pass(msgspec.Struct):
+    """The whole suite once, or as far as it has come."""
+
+    experiments: dict[str, Count]
+    version: str = ""
+    machine: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return not any(count.left for count in self.experiments.values())
+
+
 class Counts(msgspec.Struct):
     """The content of results/reliability.json."""
 
-    experiments: dict[str, Count]
-    machine: str = ""
+    passes: list[Pass]
 
     @staticmethod
     def read(file: Path = RESULTS) -> "Counts":
-        known = msgspec.json.decode(file.read_bytes(), type=Counts) if file.exists() else Counts({})
-        for name, experiment in EXPERIMENTS.items():
-            known.experiments.setdefault(name, Count(experiment.goal)).goal = experiment.goal
-        known.experiments = {name: known.experiments[name] for name in EXPERIMENTS}
+        known = msgspec.json.decode(file.read_bytes(), type=Counts) if file.exists() else Counts([Pass({})])
+        for one in known.passes:
+            for name, experiment in EXPERIMENTS.items():
+                one.experiments.setdefault(name, Count(experiment.goal)).goal = experiment.goal
+            one.experiments = {name: one.experiments[name] for name in EXPERIMENTS}
         return known
 
+    @property
+    def current(self) -> Pass:
+        """The pass to go on with: the last one, or another one if that is complete."""
+        if self.passes[-1].complete:
+            self.passes.append(Pass({name: Count(experiment.goal) for name, experiment in EXPERIMENTS.items()}))
+        return self.passes[-1]
+
     def write(self, file: Path = RESULTS) -> None:
-        self.machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+        last = self.passes[-1]
+        last.version = longspan.__version__
+        last.machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
         write_atomic(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
 
-def try_portion(name: str, count: Count, bench: Bench) -> None:
-    """Try one portion of an experiment, and before the first one its control."""
+def try_portion(name: str, count: Count, bench: Bench, pass_number: int = 0) -> None:
+    """Try one portion of an experiment, and before the first one its control; every pass draws other faults."""
     experiment = EXPERIMENTS[name]
     if count.control_tried == 0:
         control = experiment.control(bench, 0)
         count.control_tried, count.control_wrong = control.tried, len(control.wrong)
-    tally = experiment.portion(bench, count.portions)
+    tally = experiment.portion(bench, PORTIONS * pass_number + count.portions)
     count.tried += tally.tried
     count.portions += 1
     count.wrong += tally.wrong
@@ -84,18 +109,20 @@ def current_commit() -> str:
 
 
 def table(counts: Counts) -> str:
-    """The counts as a table in Markdown."""
+    """The counts as a table in Markdown, those of several passes joined by plus signs."""
     lines = [
         "| promise | tried | of | went wrong | control: without, went wrong | others |",
         "| --- | ---: | ---: | ---: | --- | --- |",
     ]
-    for name, count in counts.experiments.items():
-        experiment = EXPERIMENTS[name]
-        control = f"{experiment.without}: {count.control_wrong} of {count.control_tried}"
-        wrong = len(count.wrong) if count.tried else "-"
+    for name, experiment in EXPERIMENTS.items():
+        found = [one.experiments[name] for one in counts.passes]
+        begun = [count for count in found if count.portions] or found[:1]
+        tried = " + ".join(f"{count.tried:,}" for count in begun)
+        wrong = " + ".join(str(len(count.wrong)) if count.portions else "-" for count in begun)
+        controls = " + ".join(f"{count.control_wrong} of {count.control_tried}" for count in begun)
+        without = f"{experiment.without}: {controls}" if begun[0].control_tried else "-"
         lines.append(
-            f"| {experiment.promise} | {count.tried:,} | {count.goal:,} | {wrong} | "
-            f"{control if count.control_tried else '-'} | {experiment.others or '-'} |"
+            f"| {experiment.promise} | {tried} | {experiment.goal:,} | {wrong} | {without} | {experiment.others or '-'} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -114,7 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.suite", description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(EXPERIMENTS)}; all by default")
     parser.add_argument("--portions", type=int, help="try at most this many portions of each")
-    parser.add_argument("--anew", action="store_true", help="begin to count again")
+    parser.add_argument("--anew", action="store_true", help="forget all counts and begin again")
     parser.add_argument("--render", action="store_true", help="only write the table of docs/reliability.md")
     parser.add_argument("--work", type=Path, help="folder for undisturbed runs, kept from one call to the next")
     options = parser.parse_args()
@@ -123,21 +150,23 @@ def main() -> int:
     if unknown := set(chosen) - set(EXPERIMENTS):
         parser.error(f"no experiment {', '.join(unknown)}: expected some of {', '.join(EXPERIMENTS)}")
     if options.anew:
-        counts.experiments |= {name: Count(EXPERIMENTS[name].goal) for name in chosen}
+        counts = Counts([Pass({name: Count(experiment.goal) for name, experiment in EXPERIMENTS.items()})])
+    now = counts.current if not options.render else counts.passes[-1]
     if not options.render:
         work = options.work or Path(tempfile.mkdtemp(prefix="longspan-faults-"))
         work.mkdir(parents=True, exist_ok=True)
+        bench = Bench(work)
         for name in chosen:
-            try_often(name, counts, Bench(work), options.portions)
+            try_often(name, counts, bench, options.portions)
     render()
-    return 0 if all(counts.experiments[name].held for name in chosen) else 1
+    return 0 if all(now.experiments[name].held for name in chosen) else 1
 
 
 def try_often(name: str, counts: Counts, bench: Bench, portions: int | None) -> None:
-    count, done = counts.experiments[name], 0
+    count, done = counts.passes[-1].experiments[name], 0
     while count.left and done != portions:
         began, done = time.monotonic(), done + 1
-        try_portion(name, count, bench)
+        try_portion(name, count, bench, len(counts.passes) - 1)
         counts.write()
         seconds = time.monotonic() - began
         sys.stdout.write(f"{name}: {count.tried} of {count.goal}, {len(count.wrong)} wrong, {seconds:.0f} s\n")

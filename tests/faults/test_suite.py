@@ -1,5 +1,7 @@
 """The fault suite in short: a little of every experiment that needs no search, with its control; all of it is slow."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.faults import experiments, runs, suite
@@ -14,8 +16,10 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory) -> Bench:
-    return Bench(tmp_path_factory.mktemp("bench"))
+def bench(tmp_path_factory) -> Iterator[Bench]:
+    found = Bench(tmp_path_factory.mktemp("bench"))
+    yield found
+    found.close()
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -52,15 +56,33 @@ def test_portions_add_up_and_a_control_that_holds_is_a_failure(bench, monkeypatc
     monkeypatch.setattr(suite, "EXPERIMENTS", {"it": tried})
     counts = suite.Counts.read(tmp_path / "none.json")
     for _ in range(2):
-        suite.try_portion("it", counts.experiments["it"], bench)
+        suite.try_portion("it", counts.current.experiments["it"], bench)
     counts.write(tmp_path / "counts.json")
-    count = suite.Counts.read(tmp_path / "counts.json").experiments["it"]
+    counts = suite.Counts.read(tmp_path / "counts.json")
+    count = counts.current.experiments["it"]
     assert (seeds, count.tried, count.wrong, count.left, count.held) == ([0, 1], 6, ["something"], True, False)
     count.wrong = []
     assert not count.held
     count.control_wrong = 1
     assert count.held
-    assert "| it holds | 6 | 7 | 0 | nothing: 1 of 1 | - |" in suite.table(suite.Counts({"it": count}))
+    assert "| it holds | 6 | 7 | 0 | nothing: 1 of 1 | - |" in suite.table(counts)
+
+
+def test_a_complete_pass_is_followed_by_another_with_other_faults(bench, monkeypatch, tmp_path):
+    seeds = []
+
+    def portion(bench: Bench, seed: int) -> Tally:
+        seeds.append(seed)
+        return Tally(3, [])
+
+    tried = experiments.Experiment("it holds", 3, portion, lambda bench, seed: Tally(1, ["it"]), "nothing")
+    monkeypatch.setattr(suite, "EXPERIMENTS", {"it": tried})
+    counts = suite.Counts.read(tmp_path / "none.json")
+    for number in range(2):
+        suite.try_portion("it", counts.current.experiments["it"], bench, number)
+        assert counts.passes[number].complete
+    assert seeds == [0, suite.PORTIONS]
+    assert "| it holds | 3 + 3 | 3 | 0 + 0 | nothing: 1 of 1 + 1 of 1 | - |" in suite.table(counts)
 
 
 def test_the_page_shows_the_counts_of_the_suite():
