@@ -42,6 +42,14 @@ TABLE_BYTES = 64 * MIB
 """A table as CSV, whose values pass through Python one by one: ten columns of a million steps; Parquet may be
 larger."""
 TABLE_COLUMNS = 10_000
+TABLE_WORD = 256
+"""Characters of a value in a table; its name, where there are many, is longer than its use as a symbol needs."""
+TABLE_WORD_BYTES = 256 * MIB
+"""Memory for the words of a column: NumPy gives each of them the room of the longest, four bytes a character."""
+PARQUET_CHILD_BYTES = 3 * 2**30
+"""Address space of the process in which pyarrow reads a table: `NUMBERS` numbers twice, and half a GB to start."""
+PARQUET_CHILD_SECONDS = 120
+"""Processor time that it may take."""
 ARCHIVE_BYTES = 2**30
 """An `.npz` file, and its total unpacked size: `FRAMES` frames of float32."""
 

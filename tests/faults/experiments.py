@@ -32,9 +32,10 @@ from longspan.training import runs as training_runs
 from longspan.training import seals
 from tests.faults import bombs, damage, runs, searches
 from tests.faults.conftest import Outcome, reader_process
+from tests.faults.formats import FORMATS
 from tests.faults.injected import counted
 from tests.faults.runs import Subject
-from tests.faults.test_mutants import FORMATS, outcomes
+from tests.faults.test_mutants import outcomes
 from tests.faults.warm import Warm
 from tests.search.test_kill_workers import SPACE, arguments
 from tests.support import postgresql
@@ -145,22 +146,24 @@ def unverified_weights(bench: Bench, seed: int) -> Tally:
 
 
 def damaged_files(bench: Bench, seed: int, count: int = 400) -> Tally:
-    wrong = []
+    tried, wrong = 0, []
     for name, form in FORMATS.items():
-        found = outcomes(form, bench.empty("files"), count, seed)
+        found = outcomes(form, bench.empty("files"), count // form.rarity, seed)
+        tried += len(found)
         wrong += [f"{name}: {outcome}" for outcome in found if outcome not in ("accepted", "refused")]
-    return Tally(count * len(FORMATS), wrong)
+    return Tally(tried, wrong)
 
 
 def files_for_libraries(bench: Bench, seed: int) -> Tally:
     """The same mutants, read by the libraries underneath."""
-    wrong = []
+    tried, wrong = 0, []
     for name, form in FORMATS.items():
         bare = form._replace(read=lambda path, form=form: form.control(path.read_bytes()))
         with warnings.catch_warnings(action="ignore"):
-            found = outcomes(bare, bench.empty("files"), 50, seed)
+            found = outcomes(bare, bench.empty("files"), 40 // form.rarity, seed)
+        tried += len(found)
         wrong += [f"{name}: {outcome}" for outcome in found if outcome not in ("accepted", "refused")]
-    return Tally(50 * len(FORMATS), wrong)
+    return Tally(tried, wrong)
 
 
 def set_off_bombs(bench: Bench, seed: int) -> Tally:

@@ -1,4 +1,4 @@
-"""Run readers on files, each in a process of its own, and print what came of it, the memory and the processor time it took.
+"""Run readers on files, each in a process of its own, and print what came of it and what it took.
 
 Every line of standard input, a reader and a path in JSON, is answered by a line of JSON. The processes are forked from
 this one, which has everything imported. The memory is the growth of the resident set's high-water mark, which
@@ -78,7 +78,10 @@ def main() -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status != 0:
-            os.write(1, json.dumps({"outcome": f"died of {status}", "message": "", "bytes": 0, "seconds": 0}).encode() + b"\n")
+            os.write(
+                1,
+                json.dumps({"outcome": f"died of {status}", "message": "", "bytes": 0, "seconds": 0}).encode() + b"\n",
+            )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Damage to files: flipped bits, changed bytes, cuts, splices, extreme numbers and repetitions."""
+"""Damage to files: flipped bits, changed bytes, cuts, splices, extreme numbers, repetitions, other values in JSON."""
 
+import copy
+import json
 import struct
 from collections.abc import Iterator
 
@@ -57,4 +59,35 @@ def _repeat(content: bytes, random: np.random.Generator) -> bytes:
     return content[:place] + piece * int(random.integers(1, 5_000)) + content[place:]
 
 
-DAMAGES = (_flip, _change, _cut, _splice, _overwrite, _repeat)
+def _reshape(content: bytes, random: np.random.Generator) -> bytes:
+    """JSON in which one value has become something else or is missing; anything else gets a flipped bit."""
+    lines = content.splitlines() if content.count(b"\n{") else [content]
+    chosen = int(random.integers(len(lines)))
+    try:
+        document = json.loads(lines[chosen])
+        places = list(_places(document))
+    except (ValueError, RecursionError):
+        return _flip(content, random)
+    if not places:
+        return _flip(content, random)
+    holder, key = places[random.integers(len(places))]
+    if random.integers(4):
+        holder[key] = copy.deepcopy(OTHERS[random.integers(len(OTHERS))])
+    else:
+        del holder[key]
+    lines[chosen] = json.dumps(document).encode()
+    return b"\n".join(lines) + b"\n"
+
+
+def _places(document: object) -> Iterator[tuple]:
+    """Every place of a document that holds a value, as its container and its key."""
+    items = list(
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield document, key
+        yield from _places(value)
+
+
+OTHERS = (None, -1, 0, 2**70, 1e308, -1e-9, True, "", "../x", "\x1b[31m<script>", [], {}, [[1]], {"a": 1}, ["a"] * 3)
+DAMAGES = (_flip, _change, _cut, _splice, _overwrite, _repeat, _reshape)

@@ -121,9 +121,8 @@ def table(counts: Counts) -> str:
         wrong = " + ".join(str(len(count.wrong)) if count.portions else "-" for count in begun)
         controls = " + ".join(f"{count.control_wrong} of {count.control_tried}" for count in begun)
         without = f"{experiment.without}: {controls}" if begun[0].control_tried else "-"
-        lines.append(
-            f"| {experiment.promise} | {tried} | {experiment.goal:,} | {wrong} | {without} | {experiment.others or '-'} |"
-        )
+        cells = [experiment.promise, tried, f"{experiment.goal:,}", wrong, without, experiment.others or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,6 @@
-"""A process with everything imported that forks one child for each `longspan` command: what is killed is a real process,
-but it need not wait for its imports.
+"""A process with everything imported that forks one child for each `longspan` command.
+
+What is killed is a real process, but it need not wait for its imports.
 
 Nothing is computed before the fork, so that XLA starts in the child, with its threads. Commands are lines of JSON on
 standard input, each answered by a line; a line may hold several commands, which then run at the same time. With
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
 
 class Ended(NamedTuple):
     """How a command ended: like the fields of `subprocess.CompletedProcess`, and the lines of strace."""

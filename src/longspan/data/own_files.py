@@ -8,19 +8,35 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
 from longspan.data.splitting import SONG_SHARES
 from longspan.errors import InputError, printable
-from longspan.files import opened, read_limited
-from longspan.limits import ARCHIVE_BYTES, NUMBERS, SONGS, TABLE_BYTES, TABLE_COLUMNS
+from longspan.files import opened
+from longspan.limits import (
+    ARCHIVE_BYTES,
+    CHILD_WAIT,
+    HEADER_BYTES,
+    NUMBERS,
+    SONGS,
+    TABLE_BYTES,
+    TABLE_COLUMNS,
+    TABLE_WORD,
+    TABLE_WORD_BYTES,
+    UNBROKEN_BYTES,
+)
 
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
@@ -131,12 +147,14 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
 def read_array(path: Path) -> np.ndarray:
     """The array of an `.npy` file."""
     with opened(path) as file:
+        head = io.BytesIO(file.read(HEADER_BYTES))  # a header may claim to be as long as memory is large
         try:
-            version = np.lib.format.read_magic(file)
+            version = np.lib.format.read_magic(head)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, fortran, dtype = read(head)
         except Exception as error:  # NumPy raises many kinds on broken headers
             raise InputError(f"{path} is not an .npy file: {error}") from error
+        file.seek(head.tell())
         count = int(np.prod(shape, dtype=object))
         if dtype.hasobject or dtype.kind not in "biufU" or not 0 < count <= NUMBERS:
             raise InputError(f"{path} has {count} values of {dtype}: expected from 1 to {NUMBERS} numbers or words")
@@ -181,20 +199,61 @@ def _columns_of(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    try:
-        text = read_limited(path, TABLE_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); convert it to UTF-8 first") from error
-    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text[: text.find("\n")])
-    reader = csv.reader(io.StringIO(text), delimiter=separator)
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > TABLE_BYTES:
+            raise InputError(f"{path} has {size} bytes, more than the {TABLE_BYTES} allowed; use a part, or Parquet")
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        try:
+            return _parse_csv(text, path)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it to UTF-8 first") from error
+
+
+def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
+    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text.readline(UNBROKEN_BYTES))
+    text.seek(0)
+    reader = csv.reader(text, delimiter=separator)
     try:
         names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:
             raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
-        blocks = [_block(rows, names, path) for rows in _in_blocks(reader)]
+        columns = [_Column(name, path) for name in names]
+        for rows in _in_blocks(reader):
+            _check_widths(rows, names, path)
+            for column, values in zip(columns, zip(*(row for _, row in rows), strict=True), strict=True):
+                column.add([value.strip() for value in values], rows[0][0])
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}; save it as plain CSV") from error
-    return {name: _joined([block[place] for block in blocks]) for place, name in enumerate(names) if blocks}
+    return {column.name: column.joined() for column in columns if column.blocks}
+
+
+class _Column:
+    """A column of a table as it is read, block by block."""
+
+    def __init__(self, name: str, path: Path):
+        self.name, self.path = name, path
+        self.blocks: list[np.ndarray] = []
+        self.rows, self.longest = 0, 0
+
+    def add(self, values: list[str], line: int) -> None:
+        self.rows, longest = self.rows + len(values), max(map(len, values))
+        if longest > TABLE_WORD:
+            raise InputError(
+                f"{self.path}: column {self.name!r} has a value of {longest} characters after line {line}, more than "
+                f"the {TABLE_WORD} allowed; shorten it"
+            )
+        self.longest = max(self.longest, longest)
+        block = _parsed(values)
+        if block.dtype.kind == "U" and self.rows * self.longest * 4 > TABLE_WORD_BYTES:
+            raise InputError(
+                f"{self.path}: the words of column {self.name!r} take more than the {TABLE_WORD_BYTES} bytes allowed; "
+                "number them, or use a part of the table"
+            )
+        self.blocks.append(block)
+
+    def joined(self) -> np.ndarray:
+        return _joined(self.blocks)
 
 
 def _separator(line: str) -> str:
@@ -207,11 +266,10 @@ def _in_blocks(reader: Any) -> Iterator[list[tuple[int, list[str]]]]:
         yield block
 
 
-def _block(rows: list[tuple[int, list[str]]], names: list[str], path: Path) -> list[np.ndarray]:
+def _check_widths(rows: list[tuple[int, list[str]]], names: list[str], path: Path) -> None:
     for line, row in rows:
         if len(row) != len(names):
             raise InputError(f"{path}, line {line} has {len(row)} values: expected {len(names)}, one for each column")
-    return [_parsed([value.strip() for value in column]) for column in zip(*(row for _, row in rows), strict=True)]
 
 
 def _parsed(values: list[str]) -> np.ndarray:
@@ -239,33 +297,27 @@ def _as_words(numbers: np.ndarray) -> np.ndarray:
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
-    try:
-        import pyarrow as arrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("reading Parquet needs pyarrow: pip install 'longspan[tables]', or save it as CSV") from error
-    try:
-        about = parquet.read_metadata(path)
-        groups = [about.row_group(number) for number in range(about.num_row_groups)]
-        if about.num_columns > TABLE_COLUMNS or about.num_rows * about.num_columns > NUMBERS:
-            raise InputError(f"{path} has {about.num_rows} rows of {about.num_columns} columns, too many; use a part")
-        if sum(group.total_byte_size for group in groups) > ARCHIVE_BYTES:
-            raise InputError(f"{path} unpacks to more than the {ARCHIVE_BYTES} bytes allowed; use a part of it")
-        table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{path} is not a readable Parquet file: {error}") from error
-    return {name: _from_arrow(table[name], name, path) for name in table.column_names}
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise InputError("reading Parquet needs pyarrow: pip install 'longspan[tables]', or save it as CSV")
+    with opened(path), tempfile.TemporaryDirectory(prefix="longspan-table-") as folder:
+        command = [sys.executable, "-m", "longspan.data.parquet_child", str(path.absolute()), folder]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=CHILD_WAIT)
+            answer = msgspec.json.decode(done.stdout, type=_Answer)
+        except (subprocess.TimeoutExpired, msgspec.DecodeError) as error:
+            raise InputError(f"{path}: pyarrow did not survive reading it; save it as CSV") from error
+        if answer.error is not None:
+            raise InputError(f"{path}: {answer.error}")
+        return {name: read_array(Path(folder) / f"{number}.npy") for number, name in enumerate(answer.names)}
 
 
-def _from_arrow(column: Any, name: str, path: Path) -> np.ndarray:
-    values = np.asarray(column.to_numpy())
-    if values.dtype.kind == "b":
-        return values.astype(np.int64)
-    if values.dtype.kind in "iuf":
-        return values.astype(np.int64 if values.dtype.kind in "iu" else np.float64)
-    if values.dtype.kind == "O" and all(isinstance(value, str) or value is None for value in values):
-        return np.array(["" if value is None else value for value in values], dtype="U")
-    raise InputError(f"column {name!r} of {path} holds {column.type}: expected numbers or words; convert or drop it")
+class _Answer(msgspec.Struct):
+    """What `parquet_child` says."""
+
+    names: list[str] = []
+    error: str | None = None
 
 
 def _check_names(table: Mapping[str, np.ndarray], names: list[str], path: Path) -> None:

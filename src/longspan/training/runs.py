@@ -18,7 +18,7 @@ README.md          a model card for people
 import hashlib
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,15 +42,15 @@ from longspan.files import (
 )
 from longspan.pretrained import located, names
 from longspan.runtime import check_same_environment, succeeding_environment
+from longspan.training import records
 from longspan.training.card import model_card
+from longspan.training.records import Status
 from longspan.training.rounding import SCALE, restored
 from longspan.training.seals import SealedFolder, discard_newer_checkpoints
 
 FORMAT = 2
 """Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
 OLDEST_FORMAT = 1
-
-Status = Literal["running", "interrupted", "diverged", "done"]
 
 
 def refuse_other_data(data: Dataset, fingerprint: str, name: str) -> None:
@@ -247,7 +247,7 @@ class Run:
             remove_leftovers(folder)
 
     def _standing(self) -> dict:
-        return self._read_json("status.json") or {}
+        return self._read_json("status.json", records.Standing) or {}
 
     def set_status(self, status: Status, reason: str = "") -> None:
         self.files.write("status.json", _pretty({"status": status, "reason": reason}))
@@ -262,14 +262,14 @@ class Run:
 
     def metrics(self) -> list[dict]:
         """All validations so far."""
-        return _records(self.files.read("metrics.jsonl"))
+        return records.lines(self.files.read("metrics.jsonl"), records.Validation, self.path / "metrics.jsonl")
 
     def append_timing(self, record: dict) -> None:
         self.files.append("timing.jsonl", msgspec.json.encode(record) + b"\n")
 
     def timings(self) -> list[dict]:
         """The timing records of all processes that trained this run."""
-        return _records(self.files.read("timing.jsonl"))
+        return records.lines(self.files.read("timing.jsonl"), records.Timing, self.path / "timing.jsonl")
 
     def write_model(self, arrays: dict) -> None:
         """Write the best weights."""
@@ -318,7 +318,7 @@ class Run:
         write_atomic(self.path / "README.md", model_card(self.config, self.data, **facts))
 
     def result(self) -> dict | None:
-        return self._read_json("result.json")
+        return self._read_json("result.json", records.Result)
 
     def write_diagnosis(self, diagnosis: dict) -> None:
         self.files.write("diagnosis.json", _pretty(diagnosis))
@@ -329,7 +329,7 @@ class Run:
 
     def environment(self) -> dict:
         """Versions and machine of the last process that trained the run."""
-        return self._read_json("environment.json") or {}
+        return self._read_json("environment.json", records.Environment) or {}
 
     def continue_in(self, environment: dict, *, accept: bool = False) -> None:
         """Refuse an environment in which the run would not end in the same bytes, unless it is accepted and recorded.
@@ -348,12 +348,9 @@ class Run:
         except InputError:
             return False
 
-    def _read_json(self, name: str) -> dict | None:
+    def _read_json(self, name: str, kind: records.Kind = dict) -> dict | None:
         content = self.files.read(name)
-        try:
-            return None if content is None else msgspec.json.decode(content, type=dict)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(f"{self.path / name} cannot be read ({error}); restore it or remove it") from error
+        return None if content is None else records.document(content, kind, self.path / name)
 
 
 def next_run_path(root: Path, config: TrainConfig) -> Path:
@@ -383,15 +380,6 @@ def _locked(path: Path) -> Iterator[None]:
         if not mine:
             raise RunIsBusy(f"{path} is being trained by another process; wait for it or stop it")
         yield
-
-
-def _records(content: bytes | None) -> list[dict]:
-    """The lines of a file, decoded; a line torn by a crash is skipped."""
-    records = []
-    for line in (content or b"").splitlines():
-        with suppress(msgspec.DecodeError):
-            records.append(msgspec.json.decode(line))
-    return records
 
 
 def _pretty(value: dict) -> bytes:

@@ -1,0 +1,90 @@
+"""What the documents of a run folder must contain, checked as they are read.
+
+A checksum says that a file is as it was written, not by whom: a folder may come from somebody else, or from a version
+without checksums. So whatever other code relies on is checked once, here; further values, which differ from run to run,
+are left as they are.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from longspan.errors import InputError
+
+Status = Literal["running", "interrupted", "diverged", "done"]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """The content of status.json."""
+
+    status: Status = "running"
+    reason: str = ""
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """A line of metrics.jsonl."""
+
+    epoch: int
+    valid_log_likelihood: float
+    step: int = 0
+    train_log_likelihood: float | None = None
+    exact: bool = True
+    best: bool = False
+    gradient_norm: float | None = None
+    clipped: float | None = None
+    learning_rate: float | None = None
+    gradient_by_lag: list[float | None] = []
+    dead_units: float | None = None
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """A line of timing.jsonl."""
+
+    epoch: int
+    seconds: float
+    processor_seconds: float | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The content of result.json."""
+
+    test: dict[str, float | None] = {}
+    baselines: dict[str, dict[str, float | None]] = {}
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """The content of environment.json."""
+
+    versions: dict[str, str | None] = {}
+    earlier: list[dict[str, Any]] = []
+
+
+Kind = type[Standing] | type[Validation] | type[Timing] | type[Result] | type[Environment] | type[dict]
+
+
+def document(content: bytes, kind: Kind, file: Path) -> dict:
+    """Decode a document and check what is relied on."""
+    try:
+        return _checked(content, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
+
+
+def lines(content: bytes | None, kind: Kind, file: Path) -> list[dict]:
+    """Decode a document of lines; a last line that was torn by a crash is skipped."""
+    found = []
+    for number, line in enumerate((content or b"").splitlines(keepends=True), 1):
+        try:
+            found.append(_checked(line, kind))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            if not line.endswith(b"\n"):
+                break
+            raise InputError(f"line {number} of {file} cannot be read ({error}); restore the file") from error
+    return found
+
+
+def _checked(content: bytes, kind: Kind) -> dict:
+    found = msgspec.json.decode(content, type=dict)
+    msgspec.convert(found, kind)
+    return found
