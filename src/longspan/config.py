@@ -222,6 +222,10 @@ class TrainConfig:
             )
 
 
+LARGEST, LARGEST_WHOLE = 1e38, 2**62
+"""Magnitude of a setting without a narrower interval: what float32 and int64 can hold."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """The interval a numeric field must lie in."""
@@ -238,7 +242,7 @@ class Rule:
             return
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
-        if not (above and below and math.isfinite(value)):
+        if not (above and below and abs(value) <= (LARGEST if isinstance(value, float) else LARGEST_WHOLE)):
             raise InputError(f"{self.field} must be {self}: got {value}", fields=[self.field])
 
     def __str__(self) -> str:

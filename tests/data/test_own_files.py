@@ -114,6 +114,8 @@ def test_what_is_stored_is_read_again(make, tmp_path):
         (b"a,b\n1,2\n3,4\n5,6\n", {"ahead": 1}, "need targets"),
         (b"a,b\n1,2\n3,4\n5,6\n", {"targets": ["b"], "ahead": 5}, "none 5 rows ahead"),
         (b"a,b\n1,2\n,4\n5,6\n", {}, "not finite at step 1"),
+        (b"a,b\n1,2\n1e300,4\n5,6\n", {}, "go up to 1e.300"),
+        (b"a,b\n1,2\n" + b"x" * 300 + b",4\n", {"inputs": ["a"]}, "a value of 300 characters"),
         ("a\nKäse\n".encode("latin-1"), {}, "not UTF-8"),
     ],
 )

@@ -17,6 +17,9 @@ from longspan.limits import NUMBERS, SONGS, VOCABULARY
 Kind = Literal["numbers", "binary", "symbols"]
 """What the values of a step are: real numbers, columns of 0 and 1, or one symbol (as a target, a class)."""
 
+LARGEST = 1e18
+"""Magnitude of a number; the square of a larger one is beyond float32."""
+
 
 class Values(NamedTuple):
     """The inputs or the targets of all sequences.
@@ -204,6 +207,9 @@ def _checked(array: np.ndarray, kind: Kind, what: str, missing: bool) -> np.ndar
         raise InputError(
             f"{what} are not finite at step {step} ({numbers[step][bad[step]][0]}): fill or leave out gaps"
         )
+    largest = np.max(np.abs(numbers), where=~np.isnan(numbers), initial=0.0)
+    if largest > LARGEST:
+        raise InputError(f"{what} go up to {largest:.3g}: expected at most {LARGEST:g}; give them in other units")
     return numbers
 
 

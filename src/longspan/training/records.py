@@ -43,7 +43,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     epoch: int
     seconds: float
-    processor_seconds: float | None = None
+    processor_seconds: float = 0.0
 
 
 class Result(msgspec.Struct, frozen=True):
