@@ -159,10 +159,20 @@ def read_toml(path: Path, expected: str) -> dict[str, Any]:
     if any(line.count(b".") > SETTINGS_DOTS for line in content.splitlines()):
         raise InputError(f"{path} has a line with more than {SETTINGS_DOTS} dots; {expected}")
     try:
-        return tomllib.loads(content.decode())
+        found = tomllib.loads(content.decode())
+        _refuse_long_numbers(found)
+        return found
     # A number with too many digits raises a plain ValueError, very deep nesting a RecursionError.
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML ({error}); {expected}") from error
+
+
+def _refuse_long_numbers(value: object) -> None:
+    """Refuse whole numbers beyond the 64 bits of TOML, some of which Python cannot even print."""
+    if isinstance(value, int) and value.bit_length() > 63:
+        raise ValueError(f"a whole number of {value.bit_length()} bits, more than 64")
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _refuse_long_numbers(part)
 
 
 def read_json(path: Path, kind: type[T] | GenericAlias, advice: str, most: int = JSON_BYTES) -> T:
