@@ -51,6 +51,7 @@ class Result(msgspec.Struct, frozen=True):
 
     test: dict[str, float | None] = {}
     baselines: dict[str, dict[str, float | None]] = {}
+    splits: dict[str, dict[str, Any]] = {}
 
 
 class Environment(msgspec.Struct, frozen=True):
