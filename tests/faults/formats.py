@@ -280,7 +280,7 @@ FORMATS |= {
     **{f"{name} of a run": run_file(name) for name in sorted(file.name for file in RUN.glob("*.json*"))},
     "table": Format("a.csv", lambda _: TABLE.encode(), use_table, lambda content: content.decode(), 1),
     "array": Format("a.npy", array_file, lambda path: read_own_file(path, "x"), whole_array, 2),
-    "own arrays": Format("a.npz", own_arrays, use_set, arrays_of, 2),
+    "own arrays": Format("a.npz", own_arrays, use_set, arrays_of, 1),
     "results of a shard": Format(
         "a.jsonl",
         lambda _: b"".join(SHARD.read_bytes().splitlines(keepends=True)[:4]),
