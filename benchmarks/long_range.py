@@ -29,6 +29,8 @@ from longspan.training.loop import train
 from longspan.training.runs import Run
 
 LEARNING_RATES = (0.1, 0.03)
+START = {"recurrent_init": "normal", "recurrent_scale": 0.8, "input_scale": 0.12, "output_scale": 0.12}
+"""Of both methods, so that they differ in nothing but the optimizer."""
 NO_END = {"patience": 1_000_000, "max_epochs": 1_000_000}
 """Only a solution or the budget ends a run."""
 
@@ -72,7 +74,7 @@ def compare(
     """
     data = TaskData(task, span)
     settings = {
-        method: dataclasses.replace(recipes.settings(method, task, data.kind), span=span, **NO_END)
+        method: dataclasses.replace(recipes.settings(method, task, data.kind), span=span, **START, **NO_END)
         for method in ("hf", "sgd")
     }
     results: dict[str, list[dict]] = {"hf": [], "sgd": []}

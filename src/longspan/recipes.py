@@ -115,6 +115,13 @@ USUAL: dict[TargetKind, str] = {
 JOINT_KEYS = {"activation": "sigmoid", "nade_size": 200, "learning_rate": 0.6, "dropout": 0.3, "patience": 6}
 """For NADE: without dropout, overfitting is the first thing to go wrong."""
 
+# For descent on synthetic tasks, by letter: starts from which gradients survive long spans.
+SPANNING: dict[str, dict] = {
+    "": {"recurrent_init": "orthogonal", "recurrent_scale": 1.0, "input_scale": 0.1},
+    "c": {"clip": 1.0},
+    "r": {"recurrent_init": "identity", "learning_rate": 0.03, "l1": 0.0},
+}
+
 # A few hundred short songs, so one epoch says little.
 CHORALES = {"plateau_epochs": 4, "patience": 16, "averaging": 2000}
 RECTIFIED_CHORALES = {
@@ -189,6 +196,11 @@ DESCENT: dict[tuple[str, str, str], dict] = {
         "patience": 45,
     },
     ("rbm", "musedata", ""): SHORT_START,
+    **{
+        (output, kind, letter): values
+        for output, kind in (("softmax", "classes"), ("gaussian", "numbers"))
+        for letter, values in SPANNING.items()
+    },
     ("factored", "words", ""): {
         "activation": "sigmoid",
         "learning_rate": 2.0,
@@ -243,7 +255,7 @@ TUNED: dict[tuple[str, str], dict] = {
         "learning_rate_schedule": "cosine",
         "max_epochs": 36,
     },
-    ("nade:sgd", "jsb"): {"dropout": 0.4, "averaging": 4000},
+    ("nade:sgd", "jsb"): {"dropout": 0.5, "averaging": 8000},
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "averaging": 10, "patience": 4},
     # The curvature of 32 sequences needs more damping here.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.01, "averaging": 60},

@@ -21,6 +21,7 @@ from longspan.reproduction.values import (
     PAPER_ROWS,
     ResultsValues,
     methods_beside,
+    read_memories,
     read_remarks,
     results_values,
 )
@@ -59,7 +60,7 @@ def find(path: Path) -> Found:
             f"expected the folder of a run, a study, compared methods or results, got {path}; `longspan train` "
             "makes a run"
         )
-    return results_values(results, read_remarks(path), methods_beside(path, PAPER_ROWS))
+    return results_values(results, read_remarks(path), methods_beside(path, PAPER_ROWS), read_memories(path))
 
 
 def run_to_sample(found: Found) -> Run | None:

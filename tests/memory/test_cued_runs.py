@@ -76,3 +76,10 @@ def test_samples_use_the_cues(told):
 def test_cues_are_no_fault_of_the_data(told):
     music = tiny_music()
     assert check_data(music.with_cues("recall+metre"), told.run.config) == check_data(music, told.run.config)
+
+
+def test_an_rbm_can_be_told_too(tmp_path):
+    small = {"hidden_size": 6, "rbm_size": 5, "cd_steps": 2, "max_updates": 3}
+    plain = {"pretrain_frames": 1, "pretrain_recurrent": 1, "chunk_length": 20, "cues": "recall"}
+    trained = train("rbm:sgd+c", tiny_music(), run_dir=tmp_path / "run", **small, **plain)
+    assert trained.sample(4).shape == (1, 4, 88)

@@ -1,12 +1,14 @@
 """The page of results: values by an independent count, then that the page shows them."""
 
+import json
+
 import msgspec
 import pytest
 
 from longspan.errors import InputError
 from longspan.reproduction.cells import Cell, cell_result, paper_figures, table_cells
 from longspan.reproduction.markdown_page import render_page
-from longspan.reproduction.values import read_remarks, results_values
+from longspan.reproduction.values import read_memories, read_remarks, remembering_of, results_values
 from tests.support.reproduction_results import failed_study, make_result, study_result
 
 
@@ -22,10 +24,10 @@ def test_the_page_shows_every_cell_beside_the_papers():
     assert len(values.cells) == 52
     assert {cell.verdict for cell in values.cells} == {"reaches", "behind", "diverged", "missing"}
     page = render_page(values)
-    row = "| sgd+c | -7.81 | -8.11 ± 0.20 | -8.65 |  | **-8.61 ± 0.20** | 29.98 | 30.00 ± 0.00 | 3 | 4 | 1,000 |"
+    row = "| sgd+c | -7.81 | -8.11 ± 0.20 | -8.65 |  | **-8.61 ± 0.20** |  | 29.98 | 30.00 ± 0.00 | 3 | 4 | 1,000 |"
     assert row in page
-    assert "| sgd | 112.11 | 150.50 | 145.16 |  | 150.00 | 1 | 4 | 1,000 |" in page
-    assert "| sgd | -7.88 |  | -8.65 |  | diverged | 29.97 |" in page
+    assert "| sgd | 112.11 | 150.50 | 145.16 |  | 150.00 |  | 1 | 4 | 1,000 |" in page
+    assert "| sgd | -7.88 |  | -8.65 |  | diverged |  | 29.97 |" in page
     assert "- sgd on ptb-words: 150.00 against 145.16 (0.7 % of the paper's nats; trials: 4). Too few epochs." in page
     assert "Of 44 music cells 2 have a result of our best; by the mean over seeds 1 are at or better" in page
     assert "Of 8 text cells 1 have a result of our best; by the mean over seeds 0 are at or better" in page
@@ -99,3 +101,16 @@ def test_remarks_are_read_or_refused(tmp_path):
     (tmp_path / "remarks.toml").write_text("= 3")
     with pytest.raises(InputError, match="is not TOML"):
         read_remarks(tmp_path)
+
+
+def test_figures_with_memory_stand_beside_the_row_without_it(tmp_path):
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    seeds = [{"recipe": "nade:sgd+w", "test_with_memory": {"log_likelihood": value}} for value in (-4.25, -4.75)]
+    (folder / "jsb.json").write_text(json.dumps({"data": "jsb", "seeds": seeds}))
+    words = [{"recipe": "sgd+clw", "test_with_memory": {"log_likelihood": -4.7, "perplexity": 107.5}}]
+    (folder / "ptb-words.json").write_text(json.dumps({"data": "ptb-words", "seeds": words}))
+    values = results_values({}, memories=read_memories(tmp_path))
+    shown = {(cell.row, cell.data): remembering_of(cell) for cell in values.cells if cell.remembering}
+    assert shown == {("nade:sgd", "jsb"): "-4.50 ± 0.35", ("sgd+cl", "ptb-words"): "107.50 (1 seed)"}
+    assert "| -4.50 ± 0.35 |" in render_page(values)

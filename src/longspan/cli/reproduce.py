@@ -24,7 +24,14 @@ from longspan.reproduction.agenda import Plan, Task
 from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
 from longspan.reproduction.markdown_page import render_page
 from longspan.reproduction.run import Reproduction, Settings
-from longspan.reproduction.values import LETTERS, PAPER_ROWS, methods_beside, read_remarks, results_values
+from longspan.reproduction.values import (
+    LETTERS,
+    PAPER_ROWS,
+    methods_beside,
+    read_memories,
+    read_remarks,
+    results_values,
+)
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search.space import Sampling
 from longspan.search.study import Study
@@ -202,7 +209,8 @@ def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
     results = read_results(options.out)
     methods = methods_beside(options.out, PAPER_ROWS)
     if results:
-        write_atomic(options.page, render_page(results_values(results, read_remarks(options.out), methods)))
+        values = results_values(results, read_remarks(options.out), methods, read_memories(options.out))
+        write_atomic(options.page, render_page(values))
     if methods:
         _write_claims(methods, methods_beside(options.out, LETTERS), options.claims_page)
     reaching = sum(map(reaches_paper, results.values()))

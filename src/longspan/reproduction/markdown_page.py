@@ -3,7 +3,7 @@
 from longspan.metrics import number, setting
 from longspan.reporting.markup import markdown_table
 from longspan.reproduction.cells import TableName
-from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, test_of, with_spread
+from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, remembering_of, test_of, with_spread
 
 HEADING = """# Results
 
@@ -32,6 +32,9 @@ Numbers of our best are means over seeds of the winning settings, ± standard de
 "est." stands the standard error of a likelihood that can only be estimated (none is given on the training split, where
 the estimate is rougher). A mean in bold equals or beats the paper's number, rounded to two decimals; accuracy is not
 judged. *Seeds* says over how many runs a mean was taken.
+
+*With memory* is the recipe with the letter W: the network and a memory of the same song or text, fitted on
+validation. It is an exact likelihood of the past alone, but not what the rows of the paper do ([memory.md](memory.md)).
 """
 
 CLAIMS = """Whether each method helps is judged by the paired comparison, not by these tables: [claims.md](claims.md).
@@ -98,6 +101,7 @@ def _table(values: ResultsValues, table: TableName) -> list[str]:
         parts.append(f"### {data}\n\n{cells[0].described_metric.capitalize()}.\n")
         music = table == "table1"
         header = ["", "train, paper", "train, our best", "test, paper", "test, paper's protocol", "test, our best"]
+        header += ["test, with memory of the song" if music else "test, with memory of the text"]
         header += ["accuracy %, paper", "accuracy %, our best"] if music else []
         header += ["seeds", "trials", "frames/s" if music else "symbols/s"]
         rows = [_row(cell, music=music) for cell in cells]
@@ -111,6 +115,7 @@ def _row(cell: CellValue, *, music: bool) -> list[str]:
     test = "diverged" if cell.verdict == "diverged" else test_of(cell)
     test = f"**{test}**" if cell.verdict == "reaches" else test
     row = [cell.row, number(cell.paper.train), train, number(cell.paper.test), protocol_of(cell), test]
+    row += [remembering_of(cell)]
     if music:
         accuracy = with_spread(_percent(ours.accuracy if ours else None), _percent(spread.accuracy if spread else None))
         row += [number(_percent(cell.paper.accuracy)), accuracy]
