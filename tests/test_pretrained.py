@@ -54,6 +54,14 @@ def test_text_is_sampled_by_name(name: str, capsys):
     assert len(capsys.readouterr().out) >= 40
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_becomes_a_page_and_a_file_by_name(name: str, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["play", name, "-o", "play.html"]) == 0
+    assert run(["export", name, "--format", "numpy"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"play.html", f"{name}.py"}
+
+
 def test_the_recorded_score_is_that_of_the_rounded_weights():
     shipped = Run.open(Path("bach"))
     found = SplitEvaluator(load("bach"), "valid").log_likelihood(trained_model(shipped))

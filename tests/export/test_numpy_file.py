@@ -1,5 +1,6 @@
 """The NumPy file: it runs where there is nothing but NumPy, and agrees with the package."""
 
+import dataclasses
 import subprocess
 import sys
 import types
@@ -77,6 +78,13 @@ def test_it_runs_without_any_other_package_and_writes_midi(tmp_path: Path):
 
 def test_text_is_printed_after_its_prime(tmp_path: Path):
     assert run_file(tmp_path, make_case("gru", "softmax"), "--length", "20", "--prime", "abc").startswith("abc")
+
+
+def test_cues_are_refused_by_name():
+    portable = make_case().portable
+    told = portable.layers[0]._replace(arrays={**portable.layers[0].arrays, "input_weights": np.zeros((25, 9))})
+    with pytest.raises(InputError, match="cues"):
+        export(dataclasses.replace(portable, layers=(told,)), "numpy", "exported")
 
 
 def test_numbers_are_refused_by_name():

@@ -11,6 +11,7 @@ import pytest
 import longspan
 from longspan import cli, runtime
 from longspan.data.dataset import DataRecord
+from longspan.data.music import MusicData
 from longspan.data.own import Sequences
 from longspan.playing import page
 from longspan.playing.packing import measure, pack, rounded
@@ -127,6 +128,14 @@ def test_a_network_with_cues_is_refused(tmp_path, capsys):
     code, _, said = run_cli(capsys, tmp_path / "run")
     assert code == 2
     assert "got cues recall" in said
+
+
+def test_frames_with_onsets_are_refused(tmp_path, capsys):
+    struck = {split: [np.hstack([song, 0 * song]) for song in songs] for split, songs in tiny_music().splits.items()}
+    make_run(tmp_path / "run", MusicData("struck", struck, 1).record)
+    code, _, said = run_cli(capsys, tmp_path / "run")
+    assert code == 2
+    assert "have onsets" in said
 
 
 def test_other_data_and_broken_runs_are_refused_in_a_line(tmp_path, capsys):

@@ -147,7 +147,7 @@ def overview() -> str:
         [
             f"longspan {__version__}: train recurrent networks well, and see why it is hard",
             "",
-            "usage: longspan COMMAND [...]      details: longspan COMMAND --help",
+            "usage: longspan COMMAND [...]      details: longspan COMMAND --help, all of them: --help-all",
             "",
             *lines,
             "",

@@ -6,6 +6,7 @@ Data are loaded before JAX is imported, so that errors appear at once.
 import dataclasses
 import difflib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import longspan.recipes as recipes
+from longspan.cli.brief_help import COMMON, brief_help
 from longspan.config import TrainConfig, as_dict
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset
@@ -75,7 +77,7 @@ class TrainOptions:
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     explain: bool = False
-    """Do not train; show every setting and where it comes from."""
+    """Show every setting and where it comes from, and do not train."""
     watching: Watching = field(default_factory=Watching)
 
     def __post_init__(self) -> None:
@@ -161,7 +163,15 @@ def _folder(text: str | None) -> Path | None:
 
 
 def parse(options: type, arguments: list[str], prog: str, default=None):
-    """Parse a command's options; `default` supplies those that are not given."""
+    """Parse a command's options; `default` supplies those that are not given.
+
+    `--help` of a command with many options shows the common ones, `--help-all` all of them.
+    """
+    command = prog.removeprefix("longspan ").partition(" [")[0]
+    if command in COMMON and {"-h", "--help"} & set(arguments):
+        sys.stdout.write(brief_help(options, command, prog, default))
+        sys.exit(0)
+    arguments = ["--help" if word == "--help-all" else word for word in arguments]
     kwargs = {} if default is None else {"default": default}
     return tyro.cli(options, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **kwargs)
 

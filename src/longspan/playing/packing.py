@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.data.library import is_here, load
 from longspan.data.lookup import ORDERS
+from longspan.data.music import WITH_ONSETS
 from longspan.data.vocabulary import Vocabulary
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
@@ -33,6 +34,7 @@ from longspan.models.model import SequenceModel, Stack, hidden_size_of
 from longspan.models.outputs import Bernoulli, Nade, Softmax
 from longspan.models.parts import Constant
 from longspan.sampling.notes import lowest_sounding_pitch
+from longspan.training.rounding import Rows
 from longspan.training.runs import Run
 from longspan.training.setup import trained_model
 
@@ -116,6 +118,8 @@ def pack_model(
     """
     if record.kind != "music" and record.kind != "text":
         raise InputError(f"the page plays music and text, but the data of {name} ask for {record.kind}")
+    if record.kind == "music" and record.size == WITH_ONSETS:
+        raise InputError(f"the page holds keys and does not strike them again, but the data of {name} have onsets")
     if config.cues != "none":
         raise InputError(f"the page tells a network its last step and nothing else: got cues {config.cues}")
     content = _Bytes(precision)
@@ -162,25 +166,12 @@ def measure_if_here(run: Run, precision: Precision) -> Rounding | None:
     return measure(run, precision, data)
 
 
-class _Row(NamedTuple):
-    numbers: np.ndarray
-    scales: np.ndarray
-
-
-def _to_int8(matrix: np.ndarray) -> _Row:
-    """Whole numbers from -127 to 127, and what one of them means in each row."""
-    scales = (np.abs(matrix).max(axis=1) / 127).astype(np.float32)
-    numbers = np.rint(matrix / np.where(scales > 0, scales, 1)[:, None])
-    return _Row(numbers.astype(np.int8), scales)
-
-
 def _restored(array: np.ndarray, precision: Precision) -> np.ndarray:
     if array.ndim != 2 or array.dtype != np.float32:
         return array
     if precision == "f16":
         return array.astype(np.float16).astype(np.float32)
-    numbers, scales = _to_int8(array)
-    return numbers.astype(np.float32) * scales[:, None]
+    return Rows.of(array).restored()
 
 
 class _Bytes:
@@ -202,7 +193,7 @@ class _Bytes:
         if self.precision == "f16":
             self.content += values.astype("<f2").tobytes()
             return PackedArray(at, shape, "f16")
-        numbers, scales = _to_int8(values)
+        numbers, scales = Rows.of(values)
         self.content += scales.astype("<f4").tobytes() + numbers.tobytes()
         return PackedArray(at, shape, "int8")
 
