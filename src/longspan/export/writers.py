@@ -40,9 +40,7 @@ def _numpy_files(model: Portable, name: str) -> dict[str, bytes]:
     if model.head.kind == "gaussian":
         raise InputError("the NumPy file draws frames and symbols, and this model predicts numbers: export it to onnx")
     if model.record.kind == "music" and model.input_size != model.record.size:
-        raise InputError(
-            "the NumPy file reads nothing but the last frame, and this model has cues: export it to onnx"
-        )
+        raise InputError("the NumPy file reads nothing but the last frame, and this model has cues: export it to onnx")
     arrays = {f"head.{key}": array for key, array in model.head.arrays.items()}
     for number, layer in enumerate(model.layers):
         arrays |= {f"layer_{number}.{key}": array for key, array in layer.arrays.items()}
