@@ -10,7 +10,7 @@ from longspan.playing.packing import measure_if_here, pack
 from longspan.pretrained import located
 from longspan.reporting.methods_pages import methods_content
 from longspan.reporting.methods_report import MethodsReport, methods_report
-from longspan.reporting.pages import Section, render_page, run_content, study_content
+from longspan.reporting.pages import Section, render_page, run_content, study_content, together_content
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import draw_samples
 from longspan.reporting.study_report import StudyReport, study_report
@@ -104,7 +104,18 @@ def read_report(path: Path, *, samples: int = 0, seed: int = 0) -> Report:
 
 def render_report(reports: list[Report], *, tempo: float = 100.0) -> str:
     """Render the page as HTML; `tempo` is that of music samples, in quarter notes per minute."""
-    return render_page([_section(report, tempo) for report in reports])
+    return render_page([*_together(reports), *(_section(report, tempo) for report in reports)])
+
+
+def _together(reports: list[Report]) -> list[Section]:
+    """One section for each data set of which there are several runs."""
+    runs = [report for report in reports if isinstance(report, RunReport)]
+    by_data = {run.data: [other for other in runs if other.data == run.data] for run in runs}
+    return [
+        Section(f"{len(alike)} runs", f"{data}, side by side", together_content(alike))
+        for data, alike in by_data.items()
+        if len(alike) > 1
+    ]
 
 
 def _section(report: Report, tempo: float) -> Section:

@@ -119,6 +119,14 @@ def run_charts(run: RunReport) -> list[Chart]:
     return [framed(chart) for chart in charts]
 
 
+def together_chart(runs: list[RunReport]) -> Chart:
+    """The validation scores of several runs on the same data."""
+    series = [
+        Series(run.name, _points(run.epochs, "valid"), TONES[number % len(TONES)]) for number, run in enumerate(runs)
+    ]
+    return framed(Chart("Validation of all runs", "epoch", "log-likelihood, nats", series))
+
+
 def memory_charts(memory: MemoryValue) -> list[Chart]:
     """For some pieces of the test split, from which earlier step each recalled step was copied."""
     return [

@@ -8,7 +8,7 @@ from longspan import __version__, webpage
 from longspan.metrics import METRICS, duration, number
 from longspan.playing.page import player_script, shell
 from longspan.reporting import markup
-from longspan.reporting.charts import framed, memory_charts, run_charts, study_charts
+from longspan.reporting.charts import framed, memory_charts, run_charts, study_charts, together_chart
 from longspan.reporting.diagnosis_section import diagnosis_content
 from longspan.reporting.run_report import MemoryValue, RunReport, ScoreValue
 from longspan.reporting.samples import MusicSample, TextSample
@@ -71,6 +71,7 @@ def run_content(run: RunReport, tempo: float) -> str:
             f"<p>{said}</p>",
             markup.tiles(_run_tiles(run)),
             _baselines(run),
+            _data(run),
             markup.grid(figures),
             "" if run.memory is None else _memory(run.memory),
             "" if run.diagnosis is None else diagnosis_content(run.diagnosis),
@@ -80,6 +81,24 @@ def run_content(run: RunReport, tempo: float) -> str:
             _settings(run),
         ]
     )
+
+
+def together_content(runs: list[RunReport]) -> str:
+    """Several runs on the same data: one table with the simple predictors, and one chart."""
+    measured = {score.metric for run in runs for score in run.scores}
+    metrics = [metric for name, metric in METRICS.items() if name in measured]
+    reached = [(run.name, {score.metric: score.ours for score in run.scores}) for run in runs]
+    beside = {label: figures for run in runs for label, figures in run.baselines.items()}
+    rows = [
+        markup.row(
+            label,
+            [markup.number_cell(markup.true_minus(metric.show(figures.get(metric.name)))) for metric in metrics],
+        )
+        for label, figures in [*reached, *beside.items()]
+    ]
+    scores = markup.table("Test split", ["run", *(metric.heading for metric in metrics)], rows) if metrics else ""
+    drawn = [run for run in runs if run.epochs]
+    return scores + (markup.grid([markup.chart_figure(together_chart(drawn))]) if drawn else "")
 
 
 def _run_tiles(run: RunReport) -> list[str]:
@@ -107,6 +126,24 @@ def _baselines(run: RunReport) -> str:
     remembering = [] if run.memory is None else [row(f"with memory ({run.memory.memory})", run.memory.test, "best")]
     rows = [ours, *remembering, *(row(label, figures) for label, figures in run.baselines.items())]
     return markup.table("Beside simple predictors, test split", ["", *(metric.heading for metric in metrics)], rows)
+
+
+def _data(run: RunReport) -> str:
+    """The sizes of the splits, and the grid of music."""
+    if not run.splits:
+        return ""
+    names = list(next(iter(run.splits.values())))
+    rows = [
+        markup.row(split, [markup.number_cell(_figure(figures.get(name))) for name in names])
+        for split, figures in run.splits.items()
+    ]
+    grid = "" if run.grid is None else f", {run.grid} frame{'s' * (run.grid > 1)} per quarter note"
+    headings = ["split", *(name.replace("_", " ") for name in names)]
+    return markup.table(f"Data: {run.data}{grid}", headings, rows)
+
+
+def _figure(value: float | None) -> str:
+    return number(int(value) if value is not None and float(value).is_integer() else value)
 
 
 def _score_tile(score: ScoreValue) -> str:

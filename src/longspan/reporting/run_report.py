@@ -72,6 +72,10 @@ class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
     scores: list[ScoreValue]
     baselines: dict[str, dict[str, float]]
     """What simple predictors reach on the test split, by name and metric."""
+    splits: dict[str, dict[str, float]]
+    """Sizes of the splits of the data, such as songs and frames."""
+    grid: int | None
+    """Frames per quarter note of music."""
     settings: dict
     changed: list[str]
     """Settings that differ from their defaults."""
@@ -106,6 +110,8 @@ def run_report(run: Run, samples: list[MusicSample] | list[TextSample] | None = 
         clip=_clip(run),
         scores=_scores(run),
         baselines=(run.result() or {}).get("baselines", {}),
+        splits=(run.result() or {}).get("splits", {}),
+        grid=run.data.frames_per_beat,
         settings=settings,
         changed=[name for name, value in settings.items() if value != getattr(default, name)],
         seconds=seconds_trained(run),
