@@ -234,12 +234,14 @@ class Output(eqx.Module):
 
     `exact` tells whether `log_prob` is the likelihood itself or an estimate, so that reports can say which.
     `holds_keys` tells whether `sample` takes `held`; `candidates_drawn` is the number of steps to draw where one is
-    to be chosen among several: more are sharpened further by a temperature, and leave less variety.
+    to be chosen among several: more are sharpened further by a temperature, and leave less variety. Where keys are
+    held there are `candidates_if_held`, because those that fit badly hardly count.
     """
 
     exact: ClassVar[bool] = True
     holds_keys: ClassVar[bool] = False
-    candidates_drawn: ClassVar[int] = 16
+    candidates_drawn: ClassVar[int] = 8
+    candidates_if_held: ClassVar[int] = 32
 
     @abstractmethod
     def log_prob(

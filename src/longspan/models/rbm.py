@@ -102,7 +102,7 @@ class Rbm(EstimatedOutput):
     """
 
     holds_keys: ClassVar[bool] = True
-    candidates_drawn: ClassVar[int] = 8  # each is the end of a long chain
+    candidates_if_held: ClassVar[int] = 8  # each is the end of a long chain that knows what is held
 
     visible_weights: Float[Array, "hidden key"]
     visible_bias: Float[Array, " key"]

@@ -31,8 +31,6 @@ LANES = 256
 """Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
 PARTICLES = 16
 """Parallel attempts at a sample that has to fit what is held at later steps, too."""
-MORE_IF_HELD = 2
-"""Times as many candidates where keys are held, because those that fit badly hardly count."""
 
 
 class Proposal(eqx.Module):
@@ -104,6 +102,7 @@ def generate(
     """
     _check_numbers(length, num, temperature)
     inputs = _inputs(model, prime, end_token)
+    output = model.output
     plain = temperature == 1 and held is None and not avoid_silence
     particles = 1 if held is None or len(held) == 1 else PARTICLES
     lanes = min(num, max(1, LANES // particles))
@@ -118,7 +117,7 @@ def generate(
         _held_by_step(held, length),
         key,
         jnp.asarray(temperature, jnp.float32),
-        candidates=1 if plain else model.output.candidates_drawn * (1 if held is None else MORE_IF_HELD),
+        candidates=1 if plain else output.candidates_drawn if held is None else output.candidates_if_held,
         particles=particles,
         greedy=temperature == 0,
         avoid_silence=avoid_silence,

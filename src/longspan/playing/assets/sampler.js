@@ -4,7 +4,8 @@
 // and how many of them are new; among the candidates with these numbers, the temperature favors the likely ones. All
 // symbols of a text are candidates, so there the temperature sharpens their distribution exactly.
 
-const CANDIDATES = 16, CANDIDATES_IF_HELD = 64; // held keys that fit badly make most candidates count little
+// Frames to choose among; held keys that fit badly make most of them count little. Some more say what is possible.
+const CANDIDATES = 8, CANDIDATES_IF_HELD = 64, LOOKED_AT = 16;
 
 // A model somewhere in a song or text: `read` goes a step further, `expect` says what may come next.
 class Listener {
@@ -49,14 +50,15 @@ class Listener {
 
   // Draw the next frame. `held` says for each key whether it is FREE, OFF or ON, or is null.
   drawFrame(random, { temperature = 1, held = null, avoidSilence = false } = {}) {
-    const { conditions, mixed, mixedWith } = this.expect(), { model } = this, count = held ? CANDIDATES_IF_HELD : CANDIDATES;
+    const { conditions, mixed, mixedWith } = this.expect(), { model } = this, count = held ? CANDIDATES_IF_HELD : LOOKED_AT;
     const drawn = Array.from({ length: count }, () => model.output.draw(conditions, model.size, random, held));
-    const candidates = drawn.map(({ frame, logProb, logWeight }) => ({ frame, logProb: mixedWith(logProb, frame), logWeight: mixed.network + logWeight - Math.log(count) }));
-    for (const { step, network, logWeight } of mixed.candidates) {
+    const fresh = drawn.map(({ frame, logProb, logWeight }) => ({ frame, logProb: mixedWith(logProb, frame), logWeight: mixed.network + logWeight - Math.log(count) }));
+    const copies = mixed.candidates.map(({ step, network, logWeight }) => {
       const allowed = held === null || step.every((on, key) => held[key] === FREE || held[key] === on);
-      candidates.push({ frame: step, logProb: mixedWith(network, step), logWeight: allowed ? logWeight : -Infinity });
-    }
-    const chances = chancesOf(drawn, candidates, model.size);
+      return { frame: step, logProb: mixedWith(network, step), logWeight: allowed ? logWeight : -Infinity };
+    });
+    const chances = chancesOf(drawn, [...fresh, ...copies], model.size), chosenFrom = held ? count : CANDIDATES;
+    const candidates = [...fresh.slice(0, chosenFrom).map((one) => ({ ...one, logWeight: one.logWeight + Math.log(count / chosenFrom) })), ...copies];
     if (avoidSilence) this.forbidSilence(candidates);
     const chosen = this.choose(candidates, temperature, random);
     return { frame: chosen.frame, logProb: chosen.logProb, chances };
