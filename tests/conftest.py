@@ -1,4 +1,4 @@
-"""One thread and the CPU for every test; shapes and dtypes are what the annotations say.
+"""One thread and the CPU for every test; shapes and dtypes are what the annotations say, and JAX changes neither.
 
 Nearly all the time of the suite is XLA compiling tiny programs: it optimizes them little here, and what one process has
 compiled, the others (and the next run) read from a cache. Subprocesses inherit all of it.
@@ -24,11 +24,28 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+import jax  # noqa: E402 - reads the environment
+
 ARRAY_ROOMS = ["longspan.ops", "longspan.layers", "longspan.models", "longspan.optim", "longspan.evaluation"]
 """Where annotations speak of axes; `LONGSPAN_CHECKED=all` checks those of the whole package."""
 if os.environ.get("LONGSPAN_CHECKED") != "none":
     rooms = ["longspan"] if os.environ.get("LONGSPAN_CHECKED") == "all" else ARRAY_ROOMS
     install_import_hook(rooms, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+STRICT = ["contracts", "evaluation", "models", "ops", "optim", "probes", "training", "test_layers.py"]
+"""Tests of the rooms that compute: in them JAX broadcasts nothing over missing axes and mixes no dtypes unless the code
+says so. `LONGSPAN_PROMOTION=strict` asks it of all tests."""
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion(request):
+    place = request.node.path.relative_to(Path(__file__).parent).parts[0]
+    if place in STRICT or os.environ.get("LONGSPAN_PROMOTION") == "strict":
+        with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+            yield
+    else:
+        yield
 
 
 @pytest.fixture
@@ -49,3 +66,10 @@ def browser():
     """The installed Chromium; see `tests.support.browser`."""
     with launched_browser() as launched:
         yield launched
+
+
+@pytest.fixture
+def as_users_write(strict_promotion):
+    """Users add a bias to rows as in NumPy, `hidden @ weights + bias`: their parts may."""
+    with jax.numpy_rank_promotion("allow"):
+        yield

@@ -33,7 +33,8 @@ def dense(visible_bias, hidden_bias, weights, readout, targets):
 
     def step(pre_activation, key):
         logit = visible_bias[..., key] + jax.nn.sigmoid(pre_activation) @ readout[:, key]
-        return pre_activation + targets[..., key, None] * weights[key], logit
+        added = targets[..., key, None].astype(weights.dtype) * weights[key][None, None]
+        return pre_activation + added, logit
 
     _, logits = jax.lax.scan(step, hidden_bias, jnp.arange(weights.shape[0]))
     return jnp.moveaxis(logits, 0, -1)

@@ -232,7 +232,8 @@ def test_log_prob_estimates_the_exact_likelihood():
     targets = jnp.asarray(np.random.default_rng(2).random((30, 2, 20)) < 0.3, jnp.uint8)
     flat = hidden.reshape(-1, HIDDEN)
     biases = Biases(
-        flat @ output.visible_weights + output.visible_bias, flat @ output.hidden_weights + output.hidden_bias
+        flat @ output.visible_weights + output.visible_bias[None],
+        flat @ output.hidden_weights + output.hidden_bias[None],
     )
     energy = boltzmann.free_energy(output.weights, biases, targets.reshape(-1, 20).astype(jnp.float32))
     exact = np.asarray(-energy - jax.jit(boltzmann.log_partition)(output.weights, biases))

@@ -60,7 +60,7 @@ def test_derivatives_of_affine_equal_those_of_a_dense_product(path, shape):
     keep = (jnp.arange(shape[0]) < length)[:, None, None]
 
     def dense(x, weights, bias):
-        return jnp.where(keep, x @ weights + bias, 0)
+        return jnp.where(keep, x @ weights + bias[None, None], 0)
 
     def ours(x, weights, bias):
         return linear.affine(x, weights, bias, length)
@@ -111,7 +111,7 @@ def test_second_derivatives_equal_those_of_a_dense_product(path):
         return jnp.vdot(linear.affine(x, weights, bias, length) ** 3, y)
 
     def dense(weights, x):
-        return jnp.vdot((x @ weights + bias)[:length] ** 3, y[:length])
+        return jnp.vdot((x @ weights + bias[None, None])[:length] ** 3, y[:length])
 
     for derivative in (jax.hessian, lambda f: jax.jacrev(jax.grad(f, argnums=1)), lambda f: jax.jacfwd(jax.jacfwd(f))):
         got, want = (derivative(function)(weights, x) for function in (ours, dense))

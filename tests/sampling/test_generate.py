@@ -277,7 +277,7 @@ class TwoPartCell(Cell):
 
     def output(self, state):
         total, steps = state
-        return jnp.sin(total * steps)
+        return jnp.sin(total * steps.astype(total.dtype))
 
 
 def test_any_cell_can_be_sampled_and_primed(music):

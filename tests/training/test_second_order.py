@@ -167,7 +167,7 @@ def test_any_cell_learns_and_is_entered_with_its_own_state():
     for index in range(count):
         walked = (jnp.asarray(leaf[index]) for leaf in (block.inputs, block.resets, block.lengths))
         state, hidden = Cell.run(cell, state, *walked)
-        logits = np.asarray(hidden @ problem.model.output.weights + problem.model.output.bias)
+        logits = np.asarray(hidden @ problem.model.output.weights + problem.model.output.bias[None, None])
         total -= reference.bernoulli_log_prob(logits, block.targets[index])[block.mask[index]].sum()
     assert info.figures["objective"][0] == pytest.approx(total / block.mask[:count].sum(), rel=1e-5)
 

@@ -131,7 +131,7 @@ def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
 
     def one(machine: Biases):
         return jax.nn.logsumexp(
-            states @ machine.hidden + jnp.sum(_softplus(machine.visible + states @ weights.T), axis=1)
+            states @ machine.hidden + jnp.sum(_softplus(machine.visible[None] + states @ weights.T), axis=1)
         )
 
     return jax.lax.map(one, biases)

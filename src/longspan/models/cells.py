@@ -17,7 +17,7 @@ from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell, walk
 from longspan.ops import recurrence
-from longspan.ops.linear import project
+from longspan.ops.linear import add_bias, project
 from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan, leaky_trace, penalized_scan
 
 
@@ -26,8 +26,8 @@ def drive_of(
 ) -> Float[Array, "... drive"]:
     """The input times its weights, plus bias; bytes and floats are vectors, other integers symbols."""
     if jnp.issubdtype(inputs.dtype, jnp.integer) and inputs.dtype != jnp.uint8:
-        return weights[inputs] + bias
-    return inputs.astype(bias.dtype) @ weights + bias
+        return add_bias(weights[inputs], bias)
+    return add_bias(inputs.astype(bias.dtype) @ weights, bias)
 
 
 class DrivenCell(Cell):
@@ -148,14 +148,16 @@ class LeakyCell(DrivenCell):
         _, gain = recurrence.forward(*walked, activation=self.activation)
         at_drive = recurrence.adjoint(frozen.recurrent, frozen.leak.value, gain, resets, length, sent)
 
+        leak = frozen.leak.value
+
         def backward(handed, now):
             sent, reset, by_weights = now
             arriving = sent + handed
-            return jnp.where(reset[:, None], 0, frozen.leak.value * arriving + by_weights), arriving
+            return jnp.where(reset[:, None], 0, leak[None] * arriving + by_weights), arriving
 
         through_weights = at_drive @ frozen.recurrent.T
         _, arriving = jax.lax.scan(backward, jnp.zeros_like(state), (sent, resets, through_weights), reverse=True)
-        return PulledBack(arriving, frozen.leak.value * arriving + at_drive @ self.recurrent.T)
+        return PulledBack(arriving, leak[None, None] * arriving + at_drive @ self.recurrent.T)
 
 
 @register_cell("leaky")

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.models.parts import ExactOutput, Rates, register_output
-from longspan.ops.linear import affine
+from longspan.ops.linear import add_bias, affine
 
 SMALLEST_SPREAD = 1e-3
 """Smallest standard deviation, in the units the model sees: normalized numbers have a standard deviation of one."""
@@ -41,8 +41,8 @@ class Mixture(ExactOutput):
     ) -> "Mixture":
         """Weights drawn from a normal distribution of standard deviation `scale`; components start side by side."""
         key_weights, key_means = jax.random.split(key)
-        apart = jax.random.normal(key_means, (components, len(means))) * (components > 1)
-        bias = jnp.concatenate([jnp.zeros(components), (means + apart).ravel(), jnp.zeros(apart.size)])
+        apart = jax.random.normal(key_means, (components, len(means))) * float(components > 1)
+        bias = jnp.concatenate([jnp.zeros(components), (means[None] + apart).ravel(), jnp.zeros(apart.size)])
         return Mixture(scale * jax.random.normal(key_weights, (hidden_size, len(bias))), bias, components)
 
     def logits(self, hidden, targets, length):
@@ -55,7 +55,7 @@ class Mixture(ExactOutput):
         return mixture_loss(shares, means, log_spreads, targets[..., None, :])
 
     def sample(self, hidden, *, key):
-        shares, means, log_spreads = self._parts(hidden @ self.weights + self.bias)
+        shares, means, log_spreads = self._parts(add_bias(hidden @ self.weights, self.bias))
         key_component, key_noise = jax.random.split(key)
         chosen = jax.random.categorical(key_component, shares)[..., None, None]
         mean, spread = (
@@ -65,7 +65,7 @@ class Mixture(ExactOutput):
 
     def likeliest(self, hidden):
         """The expectation, which has the smallest squared error."""
-        shares, means, _ = self._parts(hidden @ self.weights + self.bias)
+        shares, means, _ = self._parts(add_bias(hidden @ self.weights, self.bias))
         return jnp.sum(jax.nn.softmax(shares)[..., None] * means, axis=-2)
 
     def _parts(self, logits: Float[Array, "... parameter"]):
@@ -108,7 +108,7 @@ class NumberNade(ExactOutput):
         visible_weights, hidden_weights, weights, readout = (
             scale * jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)
         )
-        apart = means[:, None] + jax.random.normal(key_means, (numbers, components)) * (components > 1)
+        apart = means[:, None] + jax.random.normal(key_means, (numbers, components)) * float(components > 1)
         bias = jnp.concatenate([jnp.zeros_like(apart), apart, jnp.zeros_like(apart)], axis=1).ravel()
         return NumberNade(visible_weights, bias, hidden_weights, jnp.zeros(units), weights, readout)
 
@@ -116,7 +116,7 @@ class NumberNade(ExactOutput):
         """Shares, means and log spreads of every number: time x lane x number x parameters."""
         visible = affine(hidden, self.visible_weights, self.visible_bias, length)
         driven = affine(hidden, self.hidden_weights, self.hidden_bias, length)
-        added = targets[..., None] * self.weights
+        added = targets[..., None] * jnp.broadcast_to(self.weights, (*targets.shape, self.weights.shape[-1]))
         units = jax.nn.sigmoid(driven[..., None, :] + jnp.cumsum(added, axis=-2) - added)
         return visible.reshape(*visible.shape[:-1], len(self.weights), -1) + jnp.einsum(
             "...nu,nup->...np", units, self.readout
@@ -136,16 +136,16 @@ class NumberNade(ExactOutput):
         return self._one_by_one(hidden, jax.random.split(jax.random.key(0), len(self.weights)), _expected_number)
 
     def _one_by_one(self, hidden, keys: Key[Array, "..."], draw_number: Callable) -> Float[Array, "... number"]:
-        visible = hidden @ self.visible_weights + self.visible_bias
+        visible = add_bias(hidden @ self.visible_weights, self.visible_bias)
         visible = jnp.moveaxis(visible.reshape(*hidden.shape[:-1], len(self.weights), -1), -2, 0)
 
         def draw(pre_activation, number):
             own, weights, readout, key = number
             parts = _thirds(own + jax.nn.sigmoid(pre_activation) @ readout)
             value = draw_number(parts, key)
-            return pre_activation + value[..., None] * weights, value
+            return pre_activation + value[..., None] * jnp.broadcast_to(weights, pre_activation.shape), value
 
-        start = hidden @ self.hidden_weights + self.hidden_bias
+        start = add_bias(hidden @ self.hidden_weights, self.hidden_bias)
         _, drawn = jax.lax.scan(draw, start, (visible, self.weights, self.readout, keys))
         return jnp.moveaxis(drawn, 0, -1)
 

@@ -14,7 +14,7 @@ from longspan.models.outputs import SymbolOutput, above_zero
 from longspan.models.parts import Constant, OutputByRows, Rates, register_output
 from longspan.ops import factored
 from longspan.ops import outputs as output_ops
-from longspan.ops.linear import affine
+from longspan.ops.linear import add_bias, affine
 
 
 class ClassFactored(SymbolOutput, OutputByRows):
@@ -73,7 +73,7 @@ class ClassFactored(SymbolOutput, OutputByRows):
 
     def logits(self, hidden, targets, length):
         del targets, length
-        return self._class_logits(hidden), hidden @ self.weights.T + self.bias
+        return self._class_logits(hidden), add_bias(hidden @ self.weights.T, self.bias)
 
     def loss_of(self, logits, targets):
         class_logits, word_logits = logits
@@ -85,7 +85,7 @@ class ClassFactored(SymbolOutput, OutputByRows):
 
     def log_probs(self, hidden):
         classes = self.classes_of(jnp.arange(len(self.bias)))
-        logits = jnp.moveaxis(hidden @ self.weights.T + self.bias, -1, 0)
+        logits = jnp.moveaxis(add_bias(hidden @ self.weights.T, self.bias), -1, 0)
         count = len(self.class_bias)
         largest = jax.ops.segment_max(logits, classes, count, indices_are_sorted=True)
         shifted = logits - largest[classes]
@@ -111,7 +111,7 @@ class ClassFactored(SymbolOutput, OutputByRows):
         )
 
     def _class_logits(self, hidden):
-        return self._of_classes(hidden @ self.class_weights + self.class_bias)
+        return self._of_classes(add_bias(hidden @ self.class_weights, self.class_bias))
 
     def _of_classes(self, logits):
         """The logits, with minus infinity for classes without words."""

@@ -53,8 +53,8 @@ class LinearCell(DrivenCell):
     def run_driven(self, state, drive, resets, length):
         del length
         entering, skipping = self._entering(drive)
-        kept = jnp.where(resets[..., None], 0.0, 1.0).astype(drive.dtype)
-        eigenvalues = jax.lax.complex(*self._eigenvalues()) * kept
+        eigenvalues = jax.lax.complex(*self._eigenvalues())[None, None]
+        eigenvalues = eigenvalues * jnp.where(resets[..., None], 0.0, 1.0).astype(eigenvalues.dtype)
         first = eigenvalues[0] * jax.lax.complex(state[0], state[1])
         added = jax.lax.complex(*entering).at[0].add(first)
         states = jax.lax.associative_scan(_compose, (eigenvalues, added))[1]
@@ -69,7 +69,7 @@ class LinearCell(DrivenCell):
         """Real and imaginary part of what enters the state, and what goes past it."""
         real, imaginary, skipping = jnp.split(drive, 3, axis=-1)
         # 1 - |lambda|^2 without the loss of digits where the modulus is close to one
-        scale = jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.log_decay)))
+        scale = jnp.broadcast_to(jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.log_decay))), real.shape)
         return (scale * real, scale * imaginary), skipping
 
     def _read(self, real, imaginary, skipping):

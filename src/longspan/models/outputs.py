@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from longspan.config import TrainConfig
 from longspan.models.parts import Candidates, ExactOutput, Rates, Targets, register_output
 from longspan.ops import outputs as output_ops
-from longspan.ops.linear import affine
+from longspan.ops.linear import add_bias, affine
 
 RAREST_SYMBOL, RAREST_KEY = 1e-7, 1e-4
 """Initial rates of a symbol and a key that never occur in training."""
@@ -87,7 +87,7 @@ class Bernoulli(KeyOutput):
         return affine(hidden, self.weights, self.bias, length)
 
     def sample(self, hidden, *, key, held=None):
-        logits = hidden @ self.weights + self.bias
+        logits = add_bias(hidden @ self.weights, self.bias)
         return (logits > noise_of_keys(logits.shape, key, held)).astype(jnp.uint8)
 
 
@@ -110,7 +110,7 @@ class Softmax(SymbolOutput):
         return output_ops.softmax_loss(logits, targets, jnp.ones(targets.shape, bool))
 
     def log_probs(self, hidden):
-        return jax.nn.log_softmax(hidden @ self.weights + self.bias, axis=-1)
+        return jax.nn.log_softmax(add_bias(hidden @ self.weights, self.bias), axis=-1)
 
 
 class Gaussian(ExactOutput):
@@ -137,7 +137,7 @@ class Gaussian(ExactOutput):
         return means + jax.random.normal(key, means.shape)
 
     def likeliest(self, hidden):
-        return hidden @ self.weights + self.bias
+        return add_bias(hidden @ self.weights, self.bias)
 
 
 @register_output("bernoulli", predicts="keys")
@@ -226,7 +226,7 @@ class Nade(KeyOutput):
         leading = hidden.shape[:-1]
         visible_bias, pre_activation = self.biases(hidden.reshape(-1, hidden.shape[-1]))
         noise = noise_of_keys(visible_bias.shape, key, held)
-        keys = jnp.arange(visible_bias.shape[1])
+        keys = jnp.arange(visible_bias.shape[1])[None]
 
         def next_note(progress):
             pre_activation, last, frames, _ = progress
@@ -236,7 +236,7 @@ class Nade(KeyOutput):
             found = jnp.any(candidates, axis=1)
             pre_activation = pre_activation + jnp.where(found[:, None], self.weights[note], 0)
             frames = frames | (found[:, None] & (keys == note[:, None]))
-            return pre_activation, jnp.where(found, note, len(keys)), frames, jnp.any(found)
+            return pre_activation, jnp.where(found, note, keys.size), frames, jnp.any(found)
 
         start = (
             pre_activation,
@@ -249,7 +249,8 @@ class Nade(KeyOutput):
 
     def biases(self, hidden: Float[Array, "... hidden"]) -> tuple[Float[Array, "... key"], Float[Array, "... unit"]]:
         """Visible and hidden biases given the hidden state."""
-        return hidden @ self.visible_weights + self.visible_bias, hidden @ self.hidden_weights + self.hidden_bias
+        visible = add_bias(hidden @ self.visible_weights, self.visible_bias)
+        return visible, add_bias(hidden @ self.hidden_weights, self.hidden_bias)
 
 
 @register_output("nade", predicts="keys")

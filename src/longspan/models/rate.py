@@ -79,7 +79,7 @@ class RateCell(DrivenCell):
         drive = self.drive_of_chunk(inputs, length)
         if keys is not None:
             drawn = jax.vmap(lambda key: jax.random.normal(key, (len(drive), drive.shape[2]), drive.dtype), out_axes=1)
-            drive = drive + self.noise_scale() * drawn(keys)
+            drive = drive + self.noise_scale()[None, None] * drawn(keys)
         return self.run_driven(state, drive, resets, length)
 
     def run_driven(self, state, drive, resets, length):

@@ -17,6 +17,7 @@ from longspan.models import boltzmann
 from longspan.models.boltzmann import Biases
 from longspan.models.outputs import OFF, ON, log_odds
 from longspan.models.parts import Output, Rates, register_output
+from longspan.ops.linear import add_bias
 
 WEAKEST_WEIGHTS = 0.7
 """Factor on the weights at the last level of tempered transitions. On nottingham, with ten levels down to 0.7, 62 % of
@@ -200,7 +201,8 @@ class Rbm(EstimatedOutput):
 
     def _machines(self, hidden: Float[Array, "... hidden"]) -> Biases:
         rows = hidden.reshape(-1, hidden.shape[-1])
-        return Biases(rows @ self.visible_weights + self.visible_bias, rows @ self.hidden_weights + self.hidden_bias)
+        visible = add_bias(rows @ self.visible_weights, self.visible_bias)
+        return Biases(visible, add_bias(rows @ self.hidden_weights, self.hidden_bias))
 
 
 def _flat(frames, like: Float[Array, "..."]):

@@ -270,8 +270,8 @@ def _over_tiles(add_tile: Callable, totals, rows: int, target, start, stop):
             first = jnp.minimum(wanted, rows - size)
             numbers = first + jnp.arange(size)
             counted = member & (lengths[order[places]] > 0)
-            inside = counted[:, None] & (numbers >= wanted) & (numbers < begin + length)
-            return add_tile(totals, Tile(group, first, inside, inside & (target[group][:, None] == numbers)))
+            inside = counted[:, None] & ((numbers >= wanted) & (numbers < begin + length))[None]
+            return add_tile(totals, Tile(group, first, inside, inside & (target[group][:, None] == numbers[None])))
 
         return jax.lax.fori_loop(0, (length + size - 1) // size, add, totals)
 
@@ -282,7 +282,7 @@ def _logit_gradient(hidden, weights, bias, normalizer, tile: Tile):
     """The gradient of the log-probability with respect to the logits of a tile."""
     logits = _logits(hidden, weights, bias, tile)
     probabilities = jnp.exp(logits - normalizer.at[tile.steps].get(mode="fill", fill_value=0)[:, None])
-    return tile.is_target - jnp.where(tile.inside, probabilities, 0)
+    return tile.is_target.astype(logits.dtype) - jnp.where(tile.inside, probabilities, 0)
 
 
 def _rows(weights, tile: Tile):
@@ -290,7 +290,7 @@ def _rows(weights, tile: Tile):
 
 
 def _logits(hidden, weights, bias, tile: Tile):
-    return hidden[tile.steps] @ _rows(weights, tile).T + _rows(bias, tile)
+    return hidden[tile.steps] @ _rows(weights, tile).T + _rows(bias, tile)[None]
 
 
 def _add_to_rows(total, tile: Tile, change):

@@ -211,7 +211,7 @@ def _differentiate_lstm(activation, primals, tangents):
         change = change + _through_recurrent(first, hidden, resets, length, tangents[3])
     if not isinstance(tangents[4], SymbolicZero):
         before = previous_states(first_cell, cells, resets)
-        by_input, by_forget, by_output = tangents[4]
+        by_input, by_forget, by_output = tangents[4][:, None, None]
         seen = [before * by_input, before * by_forget, jnp.zeros_like(cells), cells * by_output]
         change = change + jnp.stack(seen, axis=2)
     starts = instantiate(tangents[1], first), instantiate(tangents[2], first_cell)
@@ -235,7 +235,7 @@ def _differentiate_gru(activation, primals, tangents):
         change = _through_recurrent(first, hidden, resets, length, tangents[2])
     if not isinstance(tangents[3], SymbolicZero):
         nothing = jnp.zeros_like(candidate_bias)
-        change = change + jnp.stack([nothing, nothing, tangents[3]])
+        change = change + jnp.stack([nothing, nothing, tangents[3]])[None, None]
     changes = instantiate(tangents[0], drive), change, instantiate(tangents[1], first)
     return hidden, _push_gru(recurrent, slopes, keeps, resets, length, *changes)
 
@@ -276,6 +276,7 @@ def _product(state, recurrent):
 def lstm_twin(drive, first, first_cell, recurrent, peepholes, resets, length, *, activation: Activation):
     """`lstm_forward` in XLA."""
     function, logistic = ACTIVATIONS[activation], ACTIVATIONS["sigmoid"]
+    peepholes = peepholes[:, None]
 
     def step(states, now):
         drive, reset = now
@@ -338,7 +339,7 @@ def gru_twin(drive, first, recurrent, candidate_bias, resets, length, *, activat
         before = _unless(reset, hidden)
         to_reset, to_update, recurred = _product(before, recurrent)
         r, z = logistic.value(to_reset + drive[:, 0]), logistic.value(to_update + drive[:, 1])
-        recurred = recurred + candidate_bias
+        recurred = recurred + candidate_bias[None]
         inner = drive[:, 2] + r * recurred
         n = function.value(inner)
         by_drive = (1 - z) * function.slope(inner, n)

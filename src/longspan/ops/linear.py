@@ -182,7 +182,17 @@ def outer(x: Inputs, length: Length, y: Outputs) -> Weights:
 
 def shorten(rows: Shaped[Array, "time lane feature"], length: Length) -> Shaped[Array, "time lane feature"]:
     """The same rows with steps from `length` on set to zero."""
-    return jnp.where(jnp.arange(rows.shape[0])[:, None, None] < length, rows, 0)
+    return jnp.where(jnp.arange(rows.shape[0], dtype=jnp.int32)[:, None, None] < length, rows, 0)
+
+
+def add_bias(
+    rows: Float[Array, "*leading feature"], bias: Float[Array, " feature"]
+) -> Float[Array, "*leading feature"]:
+    """Rows with any leading axes, plus one bias for all of them.
+
+    The package broadcasts nothing over missing axes by accident (tests forbid it to JAX), so this says it.
+    """
+    return rows + jnp.broadcast_to(bias, rows.shape)
 
 
 def outer_twin(x, length, y):
@@ -228,7 +238,7 @@ _map_of_weights = linear_map(_by_weights, _by_weights_transposed, operands=2)
 
 
 def _affine_twin(x, length, weights, bias):
-    return shorten(x @ weights + bias, length)
+    return shorten(add_bias(x @ weights, bias), length)
 
 
 def _affine_transposed_twin(x, length, y):
@@ -337,7 +347,7 @@ _map_of_rows = linear_map(_sum, _scatter, operands=2)
 
 
 def _sum_twin(inputs, length, weights, bias):
-    return shorten(_selected_twin(inputs, weights) + bias, length)
+    return shorten(add_bias(_selected_twin(inputs, weights), bias), length)
 
 
 def _selected_twin(inputs, weights):
@@ -347,5 +357,5 @@ def _selected_twin(inputs, weights):
 
 
 def _selected_squares_twin(parts, indices):
-    same = indices[:, None] == indices
+    same = indices[:, None] == indices[None]
     return jnp.sum(jnp.where(same, parts @ parts.T, 0))

@@ -237,7 +237,7 @@ def _leaky_trace(activation, *walked):
 def _inside(walked, hidden, gain):
     drive, first, recurrent, leak, resets, length = walked
     recurred = previous_product(first, hidden, resets, length, recurrent)
-    return hidden, linear.shorten(recurred + drive, length), gain / (1 - leak)
+    return hidden, linear.shorten(recurred + drive, length), gain / (1 - leak[None, None])
 
 
 def _leaky_trace_tangent(activation, primals, tangents):
@@ -278,7 +278,7 @@ def _hidden_change(primals, tangents, gain, change):
 
 def forward_twin(drive, first, recurrent, leak, resets, length, *, activation: Activation):
     """`forward` in XLA."""
-    function = ACTIVATIONS[activation]
+    function, leak = ACTIVATIONS[activation], leak[None]
 
     def step(hidden, inputs):
         drive, reset = inputs
@@ -293,6 +293,8 @@ def forward_twin(drive, first, recurrent, leak, resets, length, *, activation: A
 
 
 def _tangent_twin(recurrent, leak, gain, resets, length, drive_tangent):
+    leak = leak[None]
+
     def step(hidden, inputs):
         gain, drive, reset = inputs
         kept = jnp.where(reset[:, None], 0, hidden)
@@ -305,6 +307,8 @@ def _tangent_twin(recurrent, leak, gain, resets, length, drive_tangent):
 
 
 def _adjoint_twin(recurrent, leak, gain, resets, length, hidden_cotangent):
+    leak = leak[None]
+
     def step(error, inputs):
         gain, cotangent, reset = inputs
         error = cotangent + error

@@ -281,14 +281,17 @@ class OptaxMethod:
         self.transformation = transformation
 
     def init(self, params: PyTree) -> OptaxState:
-        return OptaxState(self.transformation.init(params), jnp.ones(()))
+        with jax.numpy_dtype_promotion("standard"):
+            return OptaxState(self.transformation.init(params), jnp.ones(()))
 
     def restarted(self, state: OptaxState) -> OptaxState:
         """The state unchanged: adaptive methods keep statistics of gradients, not of the path of the parameters."""
         return state
 
     def step(self, params, state: OptaxState, gradient: Gradient):
-        updates, inner = self.transformation.update(gradient.whole, state.transformation, params)
+        # Optax raises numbers to the power of counts, also where the caller allows no mixed dtypes.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, inner = self.transformation.update(gradient.whole, state.transformation, params)
         updates = jax.tree.map(lambda update: state.scale * update, updates)
         figures = {"gradient_norm": optax.tree.norm(gradient.whole), "update_norm": optax.tree.norm(updates)}
         return optax.apply_updates(params, updates), OptaxState(inner, state.scale), figures

@@ -173,7 +173,7 @@ def _burst(matrix, right_side, scaling, run, until, tolerance, minimal_window):
         sound = (curvature > 0) & jnp.isfinite(value)
         window = jnp.maximum(minimal_window, iteration // WINDOW_SHARE)
         gain = value - run.values[iteration - window]
-        stalled = (iteration > window) & (value < 0) & (gain > value * window * tolerance)
+        stalled = (iteration > window) & (value < 0) & (gain > value * window.astype(value.dtype) * tolerance)
         advanced = _Run(
             solution,
             residual,

@@ -1,12 +1,12 @@
 """The curvature of an objective: Gauss-Newton products, computed over slices of a batch, and a preconditioner."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, PyTree
 
@@ -148,7 +148,7 @@ def linearise(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Cu
     (outputs, structural), tangent, weights = jax.linearize(split, params, has_aux=True)
     if weights is None:
         weights = jax.tree.map(jnp.ones_like, structural)
-    metric = jax.tree.map(lambda weight: weight / max(1, np.prod(weight.shape[:-1])), weights)
+    metric = jax.tree.map(lambda weight: weight / max(1, math.prod(weight.shape[:-1])), weights)
     _, loss_curvature = jax.linearize(jax.grad(lambda outputs: loss(outputs, batch)), outputs)
     return Partial(_product, tangent, loss_curvature, metric)
 

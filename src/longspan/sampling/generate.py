@@ -258,7 +258,7 @@ def _alike(steps: Shaped[Array, "candidate ..."], step: Shaped[Array, "..."], la
     """
     if steps.dtype != jnp.uint8:
         return jnp.ones(len(steps), bool)
-    notes, new = (jnp.sum(steps & mask, axis=-1) for mask in (jnp.ones_like(last), 1 - last))
+    notes, new = (jnp.sum(steps & mask[None], axis=-1) for mask in (jnp.ones_like(last), 1 - last))
     return (notes == jnp.sum(step)) & (new == jnp.sum(step & (1 - last)))
 
 
@@ -280,7 +280,8 @@ def _survivors(
     """
     evidence = jax.nn.logsumexp(log_weight, axis=1).reshape(-1, particles)
     shares = jnp.cumsum(jax.nn.softmax(evidence, axis=1), axis=1)
-    places = (jnp.arange(particles) + jax.vmap(jax.random.uniform)(keys)[:, None]) / particles
+    offsets = jax.vmap(jax.random.uniform)(keys)[:, None]
+    places = (jnp.arange(particles, dtype=offsets.dtype)[None] + offsets) / particles
     parents = jax.vmap(jnp.searchsorted)(shares, places).clip(0, particles - 1)
     parents = (parents + particles * jnp.arange(len(parents))[:, None]).reshape(-1)
     state, last, past = carry

@@ -145,7 +145,7 @@ class Objective:
         arriving, handed = _squares(pulled.arriving), _squares(pulled.handed)
         counted = ~chunk.resets & (arriving > 0)
         changes = jnp.square(handed / jnp.where(counted, arriving, 1) - 1)
-        return jnp.sum(jnp.where(counted, changes, 0)) / jnp.maximum(jnp.sum(counted), 1)
+        return jnp.sum(jnp.where(counted, changes, 0)) / jnp.maximum(jnp.sum(counted), 1).astype(changes.dtype)
 
     def by_rows(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context

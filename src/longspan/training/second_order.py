@@ -267,7 +267,7 @@ def network(objective: Objective, params: SequenceModel, batch: Sequences) -> Wi
     length = jnp.max(batch.steps)
     cell = model.cell if batch.keys is None else with_keys(model.cell, partial(jax.random.wrap_key_data, batch.keys))
     hidden, inner, weights = cell.trace(batch.first, batch.inputs, batch.resets, length)
-    inside = jnp.arange(len(batch.resets))[:, None] < batch.steps
+    inside = jnp.arange(len(batch.resets))[:, None] < batch.steps[None]
     logits = _exact(model).logits(objective.seen(hidden, batch.kept), batch.targets, length)
     return WithStructure((logits, hidden), inner, jnp.where(inside[..., None], batch.inner_scale * weights, 0))
 
