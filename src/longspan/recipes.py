@@ -420,7 +420,7 @@ def _slowed(found: list[Layer], momentum: float | None) -> Layer:
         values |= layer.values
     acting = round(1 / (1 - (values["momentum"] if momentum is None else momentum)), 6)
     slower = {"learning_rate": values["learning_rate"] / acting}
-    return Layer(f"divided by {acting:g}, as often as momentum uses a gradient", slower)
+    return Layer(f"divided by {acting:g}: momentum applies each gradient that often", slower)
 
 
 def read_settings(path: Path) -> dict:
