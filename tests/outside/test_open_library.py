@@ -79,7 +79,7 @@ def test_parts_handed_in_are_handed_in_again(own_parts, tmp_path):
         longspan.open_run(tmp_path / "run")
     with pytest.raises(InputError, match="optimizer of your own"):
         longspan.resume(tmp_path / "run", model=model, data=data)
-    with pytest.raises(InputError, match="unknown data set"):
+    with pytest.raises(InputError, match="cannot be loaded by name: pass the data set itself"):
         longspan.open_run(tmp_path / "run", model=model).evaluate("test")
     assert longspan.open_run(tmp_path / "run", model=model, data=data).evaluate("test") == expected
     assert longspan.resume(tmp_path / "run", model=model, optimizer=optimizer, data=data).evaluate() == expected
