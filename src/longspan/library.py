@@ -5,6 +5,7 @@ The command line is built from the same parts.
 
 import dataclasses
 import difflib
+import functools
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -35,6 +36,7 @@ from longspan.progress import TrainingDisplay
 from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
+from longspan.training.loop import train as run_training
 from longspan.training.planning import plan, train_in
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model, weights_to_start_from
@@ -319,7 +321,8 @@ def _to_end(
     time_up = time_limit(max_seconds)
     with ExitStack() as shown:
         display = [shown.enter_context(TrainingDisplay(run))] if progress else []
-        outcome = train_in(budget, run, content, listeners=[*display, *listeners], interrupted=time_up)
+        to_end = run_training if budget is None else functools.partial(train_in, budget)
+        outcome = to_end(run, content, listeners=[*display, *listeners], interrupted=time_up)
     if outcome.status == "diverged":
         raise Diverged(f"the run diverged at {outcome.reason}")
     name = run.config.memory if run.config.memory != "none" else run.memory_name

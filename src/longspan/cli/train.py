@@ -4,6 +4,7 @@ JAX is imported when it is needed: after the options are parsed, the data are lo
 """
 
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -184,15 +185,16 @@ def run_to_end(
     from longspan.evaluation import SplitEvaluator
     from longspan.progress import TrainingDisplay
     from longspan.training.listeners import TensorBoardListener
+    from longspan.training.loop import train
     from longspan.training.optimizers import ADVISED
     from longspan.training.planning import train_in
 
+    to_end = train if seconds is None else functools.partial(train_in, seconds)
     time_up = watching.time_up()
     with run.locked():
         prepare()
         with TrainingDisplay(run, quiet=watching.json) as display, first_interrupt(leave_at_once) as interrupted:
-            outcome = train_in(
-                seconds,
+            outcome = to_end(
                 run,
                 content,
                 listeners=[display, *([TensorBoardListener(run)] if watching.tensorboard else [])],

@@ -133,7 +133,7 @@ def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[]
 
 
 def train_in(
-    seconds: float | None,
+    seconds: float,
     run: Run,
     data: Dataset,
     *,
@@ -142,13 +142,13 @@ def train_in(
     checkpoint_seconds: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Train a run to its end; one that was planned for `seconds` is planned again when half of them are gone.
+    """Train to its end a run that was planned for `seconds`, and plan it again when half of them are gone.
 
     Arguments as for `longspan.training.loop.train`.
     """
-    watch = _Watch(run.config, math.inf if seconds is None else seconds, clock)
+    watch = _Watch(run.config, seconds, clock)
     common = {"checkpoint_seconds": checkpoint_seconds}
-    if seconds is None or run.config.cooldown == 0:
+    if run.config.cooldown == 0:  # it ends in time by itself
         return train(run, data, listeners=listeners, interrupted=interrupted, **common)
     outcome = train(
         run, data, listeners=[watch, *listeners], interrupted=lambda: interrupted() or watch.is_half_time(), **common
