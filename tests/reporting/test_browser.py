@@ -117,6 +117,19 @@ def test_it_fits_a_phone_and_knows_the_dark(open_page):
     assert min(open_page(PHONE).evaluate(brightness)) > 200
 
 
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_a_table_that_does_not_fit_says_that_it_scrolls(open_page, viewport):
+    page = open_page(viewport)
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.table')].map(table => [table.querySelector('.scroll'), table])"
+        ".filter(([box]) => box.clientWidth).map(([box, table]) =>"
+        " [box.scrollWidth > box.clientWidth + 1, table.classList.contains('scrolls')])"
+    )
+    assert all(beyond == says for beyond, says in boxes)
+    assert viewport != PHONE or any(says for _, says in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+
+
 def test_bands_and_crosses_of_compared_methods_are_drawn(open_page):
     page = open_page()
     curves = page.locator("#part-5 figure.chart").filter(has_text="NADE: best of n slots")

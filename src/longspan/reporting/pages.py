@@ -39,7 +39,7 @@ def render_page(sections: list[Section]) -> str:
         parts.append(f'<section class="report" id="part-{part}">{above}{content}</section>')
         links.append(f'<a href="#part-{part}">{escape(heading)}</a>')
     body = "\n".join(parts)
-    script, allowed = webpage.script(PACKAGE, ("charts.js", "music.js", "player.js")), []
+    script, allowed = webpage.script(PACKAGE, ("charts.js", "music.js", "player.js", "tables.js")), []
     if PLAYABLE in body:
         body += webpage.embedded(shell("Player"), SHELL)
         allowed = [player_script()]
