@@ -102,8 +102,8 @@ MODELS = {
     ),
     "folk": Recipe(
         prepare_folk,
-        "longspan train nade:sgd+crm --data folk --hidden-size 150 --nade-size 150 --learning-rate 0.05 --averaging 2000 "
-        "--plateau-epochs 4 --patience 16 --max-epochs 60 --threads 1",
+        "longspan train nade:sgd+crm --data folk --hidden-size 150 --nade-size 150 --learning-rate 0.05 "
+        "--averaging 2000 --plateau-epochs 4 --patience 16 --max-epochs 60 --threads 1",
         "recall",
         "Dance tunes of *Ryan's Mammoth Collection* (Boston, 1883), in the public domain, from the ABC files in the\n"
         "corpus of music21 (contributed by Ray Davies), which carry no terms of their own. The Essen collection,\n"
