@@ -40,7 +40,7 @@ def open_page(browser, page_file):
 
 def test_every_curve_is_drawn_and_lies_within_its_chart(open_page):
     page = open_page()
-    curves = page.locator("#part-1 figure.chart").filter(has_text="Learning curves")
+    curves = page.locator("#part-2 figure.chart").filter(has_text="Learning curves")
     lines = curves.locator("path.line").all()
     assert len(lines) == 2
     for line in lines:
@@ -48,7 +48,7 @@ def test_every_curve_is_drawn_and_lies_within_its_chart(open_page):
         inner, outer = line.bounding_box(), curves.bounding_box()
         assert outer["x"] < inner["x"] < inner["x"] + inner["width"] < outer["x"] + outer["width"]
         assert inner["width"] > 200
-    norm = page.locator("#part-1 figure.chart").filter(has_text="Gradient norm")
+    norm = page.locator("#part-2 figure.chart").filter(has_text="Gradient norm")
     assert norm.locator("text", has_text="clip 5").count() == 1
     rule, line = norm.locator(".rule").bounding_box(), norm.locator("path.line").bounding_box()
     assert line["y"] < rule["y"] < line["y"] + line["height"]  # norms 2, 4, 6 cross the clip line at 5
@@ -87,7 +87,7 @@ def test_the_play_button_starts_sound_and_stops_it(open_page):
 
 def test_charts_answer_to_mouse_and_keyboard(open_page):
     page = open_page()
-    chart = page.locator("#part-1 figure.chart").filter(has_text="Learning curves")
+    chart = page.locator("#part-2 figure.chart").filter(has_text="Learning curves")
     tip = chart.locator(".tip")
     chart.locator("svg").focus()
     page.keyboard.press("ArrowRight")
