@@ -45,7 +45,7 @@ def test_anything_else_is_refused_with_what_was_expected(recipe):
 
 @pytest.mark.parametrize(
     ("arguments", "recipe"),
-    [([], "nade:sgd+crm"), (["--data", "jsb"], "nade:sgd+crm"), (["--data", "ptb-words"], "sgd+c")],
+    [([], "nade:sgd+w"), (["--data", "jsb"], "nade:sgd+w"), (["--data", "ptb-words"], "sgd+c")],
 )
 def test_without_a_recipe_the_data_set_has_its_usual_one(arguments, recipe):
     assert parse_train(arguments).config.recipe == recipe

@@ -101,7 +101,7 @@ TARGETS: dict[TargetKind, dict] = {
 }
 
 USUAL: dict[TargetKind, str] = {
-    "frames": "nade:sgd+crm",
+    "frames": "nade:sgd+w",
     "words": "sgd+c",
     "characters": "sgd+c",
     "classes": "hf",
@@ -256,6 +256,7 @@ TUNED: dict[tuple[str, str], dict] = {
         "max_epochs": 36,
     },
     ("nade:sgd", "jsb"): {"dropout": 0.5, "averaging": 8000},
+    ("nade:sgd", "bach"): {"dropout": 0.5, "averaging": 8000},
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "averaging": 10, "patience": 4},
     # The curvature of 32 sequences needs more damping here.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.01, "averaging": 60},

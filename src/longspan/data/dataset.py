@@ -218,8 +218,8 @@ class Dataset(ABC):
     @property
     def target_kind(self) -> TargetKind:
         """The kind of target, by which recipes choose their settings."""
-        kinds: dict[Predicted, TargetKind] = {"keys": "frames", "symbols": "classes", "numbers": "numbers"}
-        return kinds[self.record.predicted]
+        kinds: dict[Predicted, TargetKind] = {"keys": "switches", "symbols": "classes", "numbers": "numbers"}
+        return "frames" if self.record.kind == "music" else kinds[self.record.predicted]
 
     @property
     def metrics(self) -> tuple[str, ...]:
