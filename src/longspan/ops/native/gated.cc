@@ -1,5 +1,5 @@
 // LSTM and GRU through time: forward, tangent, and the tangent's transpose, which walks backwards. As in recurrence.cc
-// several lanes share panels of the recurrent matrix packed once for the walk, and one lane reads the matrix in place.
+// several lanes share panels of the recurrent matrix packed once for the walk, and one lane reads panels of its own.
 #include <cstring>
 
 #include "kernels.h"
@@ -65,25 +65,18 @@ template <int gates, class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, const float* states, const Finish& finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PaddedMatrix recurrent(scratch, l.r.recurrent, units, gates);
-  float* sums = scratch.take(recurrent.width);
-  std::memset(sums, 0, recurrent.width * sizeof(float));
+  const PanelMatrix recurrent(scratch, l.r.recurrent, units, gates, meeting_point(units));
+  float* sums = scratch.take(recurrent.width());
+  std::memset(sums, 0, recurrent.width() * sizeof(float));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
     const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
     for (long g = 0; g < gates; ++g) {
-      float* gate = sums + g * recurrent.padded;
+      float* gate = sums + g * recurrent.padded();
       if (inputs) std::memcpy(gate + from, inputs + gates * l.at(t, 0) + g * units + from, (to - from) * sizeof(float));
       if (!inputs) std::memset(gate + from, 0, (to - from) * sizeof(float));
     }
-    const long end = round_up(to, kWidth);
-    if (previous && end - from == recurrent.padded) {
-      add_product(recurrent, previous, sums, 0, recurrent.width, t % 2);
-    } else if (previous) {
-      for (long g = 0; g < gates; ++g) {
-        add_product(recurrent, previous, sums, g * recurrent.padded + from, g * recurrent.padded + end, t % 2);
-      }
-    }
-    finish(Place(l, t, 0), Sums{sums, recurrent.padded}, from, to);
+    if (previous) recurrent.add_product(previous, sums, from, to, t % 2);
+    finish(Place(l, t, 0), Sums{sums, recurrent.padded()}, from, to);
   });
 }
 
@@ -152,25 +145,25 @@ void adjoint_one(const Lanes& l, const LaneRows& errors, const float* cotangent,
                  const Finish& finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PaddedMatrix recurrent(scratch, l.r.recurrent, units, gates);
+  const PanelMatrix recurrent(scratch, l.r.recurrent, units, gates, units);
   // One is written while another thread may still read that of the step after.
-  float* drives[2] = {scratch.take(recurrent.width), scratch.take(recurrent.width)};
-  for (float* drive : drives) std::memset(drive, 0, recurrent.width * sizeof(float));
+  float* drives[2] = {scratch.take(recurrent.width()), scratch.take(recurrent.width())};
+  for (float* drive : drives) std::memset(drive, 0, recurrent.width() * sizeof(float));
   float* error = errors.of(l.first);
-  const auto pull = [&](long t, long from, long end, bool backwards) {
-    if (!l.reset(t, 0)) add_transposed_product(recurrent, drives[t % 2], error, from, end, backwards);
+  const auto pull = [&](long t, long from, long to, bool backwards) {
+    if (!l.reset(t, 0)) recurrent.add_transposed_product(drives[t % 2], error, from, to, backwards);
   };
   walk_in_step(l.r.length, units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step;
     add(cotangent + l.at(t, 0), error, from, to);
-    if (step > 0) pull(t + 1, from, round_up(to, kWidth), step % 2);
+    if (step > 0) pull(t + 1, from, to, step % 2);
     finish(Place(l, t, 0), error, from, to);
     for (long g = 0; g < gates; ++g) {
       const float* gate = sent + gates * l.at(t, 0) + g * units;
-      std::memcpy(drives[t % 2] + g * recurrent.padded + from, gate + from, (to - from) * sizeof(float));
+      std::memcpy(drives[t % 2] + g * recurrent.padded() + from, gate + from, (to - from) * sizeof(float));
     }
   });
-  if (l.r.length > 0) pull(0, 0, recurrent.padded, false);
+  if (l.r.length > 0) pull(0, 0, units, false);
 }
 
 template <int gates, class Finish>

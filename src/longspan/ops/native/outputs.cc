@@ -33,25 +33,31 @@ void for_each_row(const Loss& l, const float* logits, float* loss, float* gradie
   });
 }
 
+// All bits where a byte is not zero, of the first `count` bytes or of a whole vector of them.
+inline Integers where_on(const uint8_t* bytes, long count) {
+  typedef uint8_t Bytes __attribute__((vector_size(kWidth)));
+  Bytes some{};
+  std::memcpy(&some, bytes, count < kWidth ? count : kWidth);
+  return __builtin_convertvector(some, Integers) != 0;
+}
+
 }  // namespace
 
-// softplus(l) of a key that is off, softplus(-l) of one that is on: few are, so their signs are turned in a copy, and
-// a confident prediction loses nothing to cancellation.
+// softplus(l) of a key that is off, softplus(-l) of one that is on: a confident prediction loses nothing to
+// cancellation.
 void bernoulli_loss(const Loss& l, const float* logits, const uint8_t* targets, float* loss, float* gradient) {
+  constexpr int32_t sign = INT32_MIN;
   for_each_row(l, logits, loss, gradient, [&](long i, const float* logit, float* slope) {
-    Scratch scratch;
-    float* turned = scratch.take(l.outputs);
     const uint8_t* target = targets + i * l.outputs;
-    std::memcpy(turned, logit, l.outputs * sizeof(float));
-    for_each_nonzero(target, l.outputs, [&](long j, uint8_t) { turned[j] = -turned[j]; });
     Vector total{};
     for_each_vector(l.outputs, [&](long j, auto load, auto store) {
-      const Vector x = load(turned + j), u = decay(-absolute(x));
+      const Integers turn = where_on(target + j, l.outputs - j) & sign;
+      const Vector x = (Vector)((Integers)load(logit + j) ^ turn), u = decay(-absolute(x));
       const Vector cost = at_least(x, 0.0f) + log_one_plus(u);
       total += l.outputs - j >= kWidth ? cost : first_lanes_of(cost, l.outputs - j);
-      if (slope) store(slope + j, l.weight[i] * (x >= 0.0f ? broadcast(1.0f) : u) / (1.0f + u));
+      const Vector steep = l.weight[i] * (x >= 0.0f ? broadcast(1.0f) : u) / (1.0f + u);
+      if (slope) store(slope + j, (Vector)((Integers)steep ^ turn));
     });
-    if (slope) for_each_nonzero(target, l.outputs, [&](long j, uint8_t) { slope[j] = -slope[j]; });
     return sum(total);
   });
 }

@@ -6,7 +6,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "simd.h"
 #include "threads.h"
@@ -41,19 +44,17 @@ struct Left {
 
 inline Left in_place(View a) { return {a.data, a.row, a.row, a.column}; }
 
-// A left-hand matrix that is stored transposed has the rows of a tile laid side by side, tile after tile.
+// A left-hand matrix that is stored transposed has the rows of a tile laid side by side, tile after tile. It is read
+// along its memory, step by step of the depth, because it is often too large for a near cache.
 inline Left pack_left(View a, long rows, long depth, float* room) {
-  float* target = room;
-  for (long i = 0; i < rows; i += kTileRows) {
-    const long count = std::min<long>(kTileRows, rows - i);
-    for (long k = 0; k < depth; ++k, target += kTileRows) {
-      const float* source = a.data + i * a.row + k * a.column;
-      if (count == kTileRows && a.row == 1) {
-        std::memcpy(target, source, kTileRows * sizeof(float));
-      } else {
-        for (long r = 0; r < count; ++r) target[r] = source[r * a.row];
-      }
+  const long whole = rows / kTileRows * kTileRows;
+  for (long k = 0; k < depth; ++k) {
+    const float* source = a.data + k * a.column;
+    float* target = room + k * kTileRows;
+    for (long i = 0; i < whole; i += kTileRows, target += depth * kTileRows) {
+      std::memcpy(target, source + i, kTileRows * sizeof(float));
     }
+    for (long i = whole; i < rows; ++i) target[i - whole] = source[i];
   }
   return {room, depth, 1, kTileRows};
 }
@@ -214,72 +215,140 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
   }
 }
 
-// Products of a single row with a matrix are bound by how fast the matrix arrives from the second-level cache. The
-// matrix is read where it lies, row after row, and every other call walks it from the far end, so that what the
-// previous call read last is still in a near cache when the next one starts.
-constexpr long kRowsAtOnce = 8;
+// Products of a single row with a matrix are bound by how fast the matrix arrives from the second-level cache. So it is
+// cut into panels of columns, as many as registers can hold sums for, and read from the first number of a panel to its
+// last, which is what the hardware foresees best. Every other call takes the blocks of rows from the far end, and finds
+// what the previous call read last still in a near cache.
+constexpr int kPanelVectors = kWidth == 16 ? 16 : 12;
+constexpr long kBlockRows = 32;
 
-// A matrix of `size` rows, and as many columns for each of its gates, laid out so that the columns of every gate are
-// whole vectors: the original if they already are, else a copy padded with zeros.
-struct PaddedMatrix {
-  const float* data;
-  long size, padded, width;
+// A square matrix of `size` rows and columns for each of its gates, in panels that do not cross from gate to gate, nor
+// from the units below `cut` to those above it. Rows and the columns of every gate are padded with zeros to whole
+// vectors.
+class PanelMatrix {
+ public:
+  PanelMatrix(Scratch& scratch, const float* matrix, long size, long gates, long cut)
+      : size_(size), gates_(gates), padded_(round_up(size, kWidth)), data_(scratch.take(padded_ * width())) {
+    for (const long end : {std::min(round_up(cut, kWidth), padded_), padded_}) add_panels(end / kWidth);
+    for (long g = 0; g < gates; ++g) {
+      for (const Panel& panel : panels_) pack(panel, g, matrix);
+    }
+  }
 
-  PaddedMatrix(Scratch& scratch, const float* matrix, long size, long gates = 1)
-      : data(matrix), size(size), padded(round_up(size, kWidth)), width(gates * padded) {
-    if (size == padded) return;
-    float* copy = scratch.take(padded * width);
-    std::memset(copy, 0, padded * width * sizeof(float));
-    for (long i = 0; i < size * gates; ++i)
-      std::memcpy(copy + target(i, gates), matrix + i * size, size * sizeof(float));
-    data = copy;
+  long padded() const { return padded_; }
+  long width() const { return gates_ * padded_; }
+
+  // y += x u for the units [from, to) of all gates, which begin and end with panels; y is padded.
+  void add_product(const float* x, float* y, long from, long to, bool backwards) const {
+    for_each_panel(backwards, [&](const Panel& panel, const float* data, long column) {
+      if (panel.first >= from && panel.first < to) kForward[panel.vectors](data, size_, x, y + column, backwards);
+    });
+  }
+
+  // y += x u^T in the rows [from, to), whole vectors of them; x and y are padded, x with zeros.
+  void add_transposed_product(const float* x, float* y, long from, long to, bool backwards) const {
+    for_each_panel(backwards, [&](const Panel& panel, const float* data, long column) {
+      kBackward[panel.vectors](data, from, round_up(to, kWidth), x + column, y, backwards);
+    });
   }
 
  private:
-  long target(long i, long gates) const { return i / gates * width + i % gates * padded; }
+  struct Panel {
+    long first, vectors;  // its first unit
+  };
+
+  template <int vectors>
+  static void forward(const float* data, long rows, const float* x, float* y, bool backwards) {
+    Vector total[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) total[v] = load(y + v * kWidth);
+    for (long done = 0; done < rows; done += kBlockRows) {
+      const long begin = backwards ? std::max(0l, rows - done - kBlockRows) : done;
+      const long end = backwards ? rows - done : std::min(rows, done + kBlockRows);
+      const float* source = data + begin * vectors * kWidth;
+      for (long i = begin; i < end; ++i, source += vectors * kWidth) {
+        const Vector scale = broadcast(x[i]);
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; ++v) total[v] += scale * load(source + v * kWidth);
+      }
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) store(y + v * kWidth, total[v]);
+  }
+
+  template <int vectors>
+  static void backward(const float* data, long from, long to, const float* x, float* y, bool backwards) {
+    Vector factors[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) factors[v] = load(x + v * kWidth);
+    for (long done = 0; done < to - from; done += kWidth) {
+      const long i = backwards ? to - kWidth - done : from + done;
+      Vector dots[kWidth];
+#pragma GCC unroll 16
+      for (int r = 0; r < kWidth; ++r) {
+        const float* source = data + (i + r) * vectors * kWidth;
+        dots[r] = factors[0] * load(source);
+#pragma GCC unroll 16
+        for (int v = 1; v < vectors; ++v) dots[r] += factors[v] * load(source + v * kWidth);
+      }
+      store(y + i, load(y + i) + sums(dots));
+    }
+  }
+
+  using Forward = void (*)(const float*, long, const float*, float*, bool);
+  using Backward = void (*)(const float*, long, long, const float*, float*, bool);
+  template <int... index>
+  static constexpr std::array<Forward, kPanelVectors + 1> forwards(std::integer_sequence<int, index...>) {
+    return {nullptr, forward<index + 1>...};
+  }
+  template <int... index>
+  static constexpr std::array<Backward, kPanelVectors + 1> backwards(std::integer_sequence<int, index...>) {
+    return {nullptr, backward<index + 1>...};
+  }
+
+  // Panels of nearly equal width up to this many vectors.
+  void add_panels(long end) {
+    const long begin = panels_.empty() ? 0 : panels_.back().first / kWidth + panels_.back().vectors;
+    const long count = (end - begin + kPanelVectors - 1) / kPanelVectors;
+    for (long p = 0; p < count; ++p) {
+      const Range range = part_of(end - begin, count, p);
+      panels_.push_back({(begin + range.begin) * kWidth, range.size()});
+    }
+  }
+
+  float* data_of(const Panel& panel, long gate) const { return data_ + (gate * padded_ + panel.first) * padded_; }
+
+  template <class Body>
+  void for_each_panel(bool backwards, const Body& body) const {
+    const long count = panels_.size(), all = gates_ * count;
+    for (long n = 0; n < all; ++n) {
+      const long number = backwards ? all - 1 - n : n, gate = number / count;
+      const Panel& panel = panels_[number % count];
+      body(panel, data_of(panel, gate), gate * padded_ + panel.first);
+    }
+  }
+
+  void pack(const Panel& panel, long gate, const float* matrix) const {
+    const long width = panel.vectors * kWidth, columns = std::min(width, size_ - panel.first);
+    float* target = data_of(panel, gate);
+    for (long i = 0; i < size_; ++i, target += width) {
+      const float* source = matrix + (i * gates_ + gate) * size_ + panel.first;
+      for_each_vector(columns, [&](long j, auto load, auto) { store(target + j, load(source + j)); });
+    }
+    std::memset(target, 0, (padded_ - size_) * width * sizeof(float));
+  }
+
+  static const std::array<Forward, kPanelVectors + 1> kForward;
+  static const std::array<Backward, kPanelVectors + 1> kBackward;
+
+  long size_, gates_, padded_;
+  std::vector<Panel> panels_;
+  float* data_;
 };
 
-// y += x[0..rows) * (the first rows of u); y stays in the first-level cache while u streams past.
-template <int rows>
-inline void add_rows(const float* u, long stride, const float* x, float* y, long columns) {
-  Vector scale[rows];
-  for (int r = 0; r < rows; ++r) scale[r] = broadcast(x[r]);
-  for (long j = 0; j < columns; j += kWidth) {
-    Vector value = load(y + j);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) value += scale[r] * load(u + r * stride + j);
-    store(y + j, value);
-  }
-}
-
-// y += x u in the columns [from, to), whole vectors of them; y is padded.
-inline void add_product(const PaddedMatrix& u, const float* x, float* y, long from, long to, bool backwards) {
-  const long blocks = u.size / kRowsAtOnce, columns = to - from;
-  const float* first = u.data + from;
-  y += from;
-  for (long i = blocks * kRowsAtOnce; i < u.size; ++i) add_rows<1>(first + i * u.width, u.width, x + i, y, columns);
-  for (long b = 0; b < blocks; ++b) {
-    const long i = (backwards ? blocks - 1 - b : b) * kRowsAtOnce;
-    add_rows<kRowsAtOnce>(first + i * u.width, u.width, x + i, y, columns);
-  }
-}
-
-// y += x u^T in the columns [from, to), whole vectors of them; x and y are padded, x with zeros.
-inline void add_transposed_product(const PaddedMatrix& u, const float* x, float* y, long from, long to,
-                                   bool backwards) {
-  for (long b = 0; b < to - from; b += kWidth) {
-    const long i = backwards ? to - kWidth - b : from + b;
-    const float* rows = u.data + i * u.width;
-    Vector dots[kWidth];
-#pragma GCC unroll 16
-    for (int r = 0; r < kWidth; ++r) dots[r] = Vector{};
-    for (long j = 0; j < u.width; j += kWidth) {
-      const Vector value = load(x + j);
-#pragma GCC unroll 16
-      for (int r = 0; r < kWidth; ++r) dots[r] += value * load(rows + r * u.width + j);
-    }
-    store(y + i, load(y + i) + sums(dots));
-  }
-}
+inline constexpr std::array<PanelMatrix::Forward, kPanelVectors + 1> PanelMatrix::kForward =
+    PanelMatrix::forwards(std::make_integer_sequence<int, kPanelVectors>());
+inline constexpr std::array<PanelMatrix::Backward, kPanelVectors + 1> PanelMatrix::kBackward =
+    PanelMatrix::backwards(std::make_integer_sequence<int, kPanelVectors>());
 
 }  // namespace longspan

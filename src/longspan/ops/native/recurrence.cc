@@ -1,6 +1,6 @@
 // The leaky recurrence through time: forward, its tangent, and the tangent's transpose, which walks backwards. Several
-// lanes share panels of U packed once for the whole walk, and threads divide the lanes. One lane reads U in place, and
-// two threads may divide the units, meeting after every step.
+// lanes share panels of U packed once for the whole walk, and threads divide the lanes. One lane has panels of another
+// kind, and two threads may divide the units, meeting after every step.
 #include <cstring>
 
 #include "kernels.h"
@@ -35,13 +35,13 @@ template <class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PaddedMatrix recurrent(scratch, l.r.recurrent, units);
-  float* sums = scratch.take(recurrent.padded);
-  std::memset(sums, 0, recurrent.padded * sizeof(float));
+  const PanelMatrix recurrent(scratch, l.r.recurrent, units, 1, meeting_point(units));
+  float* sums = scratch.take(recurrent.padded());
+  std::memset(sums, 0, recurrent.padded() * sizeof(float));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
     const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
     std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
-    if (previous) add_product(recurrent, previous, sums, from, round_up(to, kWidth), t % 2);
+    if (previous) recurrent.add_product(previous, sums, from, to, t % 2);
     finish(l.at(t, 0), previous, sums, from, to);
   });
 }
@@ -139,12 +139,12 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, co
 void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
-  const PaddedMatrix recurrent(scratch, l.r.recurrent, l.r.units);
+  const PanelMatrix recurrent(scratch, l.r.recurrent, l.r.units, 1, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
-    const long t = l.r.length - 1 - step, end = round_up(to, kWidth);
+    const long t = l.r.length - 1 - step;
     errors.receive(l, t, cotangent, penalty, from, to);
     if (step > 0 && !l.reset(t + 1, 0)) {
-      add_transposed_product(recurrent, errors.drive(t + 1), errors.hidden, from, end, step % 2);
+      recurrent.add_transposed_product(errors.drive(t + 1), errors.hidden, from, to, step % 2);
     }
     errors.pass_gain(l, t, gain, result, from, to);
   });

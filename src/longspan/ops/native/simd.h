@@ -245,22 +245,33 @@ class FlushDenormals {
 #endif
 };
 
-// Calls body(index, value) for each byte that is not zero, looking at eight bytes at a time: few keys of a frame are
-// down.
-template <class Body>
-inline void for_each_nonzero(const uint8_t* bytes, long count, Body body) {
+// Bit i tells whether byte i of up to 64 is not zero. Which keys of a frame are down is hard to foresee, and a wrong
+// guess costs more than looking at all of them, so there is no branch on a byte.
+inline uint64_t nonzero(const uint8_t* bytes, long count) {
+#if defined(LONGSPAN_AVX_512)
+  const __m512i all = _mm512_maskz_loadu_epi8(~0ull >> (64 - count), bytes);
+  return _mm512_test_epi8_mask(all, all);
+#else
+  uint64_t bits = 0;
   for (long start = 0; start < count; start += 8) {
     uint64_t group = 0;
-    if (count - start >= 8) {
-      std::memcpy(&group, bytes + start, 8);
-    } else {
-      std::memcpy(&group, bytes + start, count - start);
-    }
-    while (group != 0) {
-      const int skip = __builtin_ctzll(group) / 8;
-      const long index = start + skip;
+    std::memcpy(&group, bytes + start, count - start < 8 ? count - start : 8);
+    constexpr uint64_t low = 0x7f7f7f7f7f7f7f7full;
+    const uint64_t high = (((group & low) + low) | group) & ~low;  // the top bit of each byte that is not zero
+    bits |= ((high >> 7) * 0x0102040810204080ull >> 56) << start;
+  }
+  return bits;
+#endif
+}
+
+// Calls body(index, value) for each byte that is not zero.
+template <class Body>
+inline void for_each_nonzero(const uint8_t* bytes, long count, Body body) {
+  for (long start = 0; start < count; start += 64) {
+    const long size = count - start < 64 ? count - start : 64;
+    for (uint64_t bits = nonzero(bytes + start, size); bits != 0; bits &= bits - 1) {
+      const long index = start + __builtin_ctzll(bits);
       body(index, bytes[index]);
-      group &= ~(0xffull << (8 * skip));
     }
   }
 }

@@ -98,11 +98,16 @@ void for_previous_states(const Recurrence& r, const float* first, const float* h
 
 constexpr long kUnitsForTwo = 192;  // below, meeting after every step costs more than half a product
 
+// Where two threads divide the units of one lane; all of them belong to the first if there is only one.
+inline long meeting_point(long units) {
+  return threads() == 1 || units < kUnitsForTwo ? units : (units / 2 + 8) / 16 * 16;
+}
+
 // One lane through time on two threads: each owns half of the units and waits, after every step, for the other's half
 // of the state. The walk starts on the calling thread alone; a partner joins at the next step once it is awake.
 class Duet {
  public:
-  explicit Duet(long steps, long units) : steps_(steps), units_(units), half_((units / 2 + 8) / 16 * 16) {}
+  Duet(long steps, long units, long half) : steps_(steps), units_(units), half_(half) {}
 
   template <class Step>
   void lead(const Step& step) {
@@ -145,15 +150,15 @@ class Duet {
 };
 
 // Calls step(t, from, to) for t = 0, 1, ..., so that all units of a step are done before the next begins. A step must
-// not throw, since its partner would wait for ever: it takes no memory. (Said by `noexcept`, GCC would also fuse other
-// multiplications with additions than before, and old runs would resume to other bits.)
+// not throw, since its partner would wait for ever: it takes no memory.
 template <class Step>
 void walk_in_step(long steps, long units, const Step& step) {
-  if (threads() == 1 || units < kUnitsForTwo) {
+  const long half = meeting_point(units);
+  if (half == units) {
     for (long t = 0; t < steps; ++t) step(t, 0, units);
     return;
   }
-  Duet duet(steps, units);
+  Duet duet(steps, units, half);
   in_parallel(2, [&](long part) { part == 0 ? duet.lead(step) : duet.join(step); });
 }
 
