@@ -17,7 +17,6 @@ from pathlib import Path
 
 NAMES = (
     "training_step",
-    "compiled_step",
     "gated_step",
     "nade_step",
     "words",
@@ -32,6 +31,10 @@ NAMES = (
 )
 
 
+PEERS = ("rnnlm", "faster-rnnlm")
+"""Programs of others, which `words` runs if it is told where they are."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(NAMES)}; all by default")
@@ -39,6 +42,8 @@ def main() -> None:
     parser.add_argument(
         "--clock", choices=("wall", "processor"), default="wall", help="processor for a machine that others use too"
     )
+    for program in PEERS:
+        parser.add_argument(f"--{program}", metavar="PATH", help=f"the program {program}, for `words`; else not run")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), help="folder of the figures")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(NAMES))
@@ -46,8 +51,15 @@ def main() -> None:
         parser.error(f"unknown benchmark {', '.join(unknown)}: expected some of {', '.join(NAMES)}")
     set_threads(arguments.threads)
     os.environ["BENCHMARK_CLOCK"] = arguments.clock
+    given = {program: vars(arguments)[program.replace("-", "_")] for program in PEERS}
+    os.environ |= {variable(program): path for program, path in given.items() if path}
     for name in arguments.names or NAMES:
         run(name, arguments.threads, arguments.output)
+
+
+def variable(program: str) -> str:
+    """The variable of the environment that holds the path of a peer's program."""
+    return "BENCHMARK_" + program.upper().replace("-", "_")
 
 
 def set_threads(count: int) -> None:
@@ -62,6 +74,8 @@ def run(name: str, threads: int, output: Path) -> None:
 
     from longspan import runtime
 
+    from . import bounds
+
     module = importlib.import_module(f"benchmarks.{name}")
     load = os.getloadavg()[0]
     figures = module.measure()
@@ -71,6 +85,7 @@ def run(name: str, threads: int, output: Path) -> None:
         "load": load,
         "clock": os.environ["BENCHMARK_CLOCK"],
         "machine": versions,
+        "processor": bounds.processor(),
         **figures,
     }
     output.mkdir(parents=True, exist_ok=True)

@@ -10,12 +10,13 @@ import numpy as np
 from longspan.config import TrainConfig
 from longspan.data.music import MusicData
 from longspan.data.text import TextData
+from longspan.models.model import SequenceModel
 from longspan.models.parts import split_constants
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import make_optimizer
 from longspan.training.setup import ChunkSource, first_carry, initial_model
 
-from .contest import Turn
+from .contest import Contestant, Weights
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def kernels(which: str) -> Iterator[None]:
             os.environ["LONGSPAN_KERNELS"] = before
 
 
-def training(config: TrainConfig, data: MusicData | TextData, which: str = "native") -> Turn:
+def training(config: TrainConfig, data: MusicData | TextData, which: str = "native") -> Contestant:
     """One turn is one block of updates, from where the turn before it stopped, over and over through the split."""
     source = ChunkSource(config, data)
     chunks = source.epoch(0)
@@ -53,7 +54,15 @@ def training(config: TrainConfig, data: MusicData | TextData, which: str = "nati
         position = position + count if position + count < len(chunks.lengths) else 0
         return count
 
-    return turn
+    return Contestant(turn, lambda: weights_of(running[0]))
+
+
+def weights_of(model: SequenceModel) -> Weights:
+    """Of a network with one input, one recurrent and one output matrix."""
+    cell, output = model.cell, model.output
+    named = {"w": (cell, "input_weights"), "u": (cell, "recurrent"), "b": (cell, "bias")}
+    named |= {"v": (output, "weights"), "c": (output, "bias")}
+    return {name: np.array(getattr(part, field)) for name, (part, field) in named.items()}
 
 
 def first_gradient(config: TrainConfig, data: MusicData | TextData) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The same steps in PyTorch: `nn.RNN` as it is, and the loop over time written out for `torch.compile`."""
+"""RNN-NADE in PyTorch."""
 
 from collections.abc import Callable
 
@@ -7,53 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .contest import Turn, now
-
-
-def set_threads(count: int) -> None:
-    """Threads of every PyTorch operation."""
-    torch.set_num_threads(count)
-
-
-class Unrolled(nn.Module):
-    """`nn.RNN` as a loop, which `torch.compile` can see into."""
-
-    def __init__(self, rnn: nn.RNN):
-        super().__init__()
-        self.rnn = rnn
-
-    def forward(self, inputs, first):
-        rnn, hidden, states = self.rnn, first[0], []
-        drive = functional.linear(inputs, rnn.weight_ih_l0, rnn.bias_ih_l0 + rnn.bias_hh_l0)
-        for step in drive:
-            hidden = torch.tanh(step + hidden @ rnn.weight_hh_l0.T)
-            states.append(hidden)
-        return torch.stack(states), hidden[None]
-
-
-def training(inputs: np.ndarray, targets: np.ndarray, units: int, outputs: int, compiled: bool = False) -> Turn:
-    """One turn is an update for every chunk; arguments as in `plain_jax`."""
-    rnn, readout = nn.RNN(outputs, units), nn.Linear(units, outputs)
-    network = torch.compile(Unrolled(rnn)) if compiled else rnn
-    symbols = inputs.ndim == 3
-    if symbols:
-        chunks = [functional.one_hot(torch.from_numpy(chunk).long(), outputs).float() for chunk in inputs]
-        wanted = [torch.from_numpy(chunk).long() for chunk in targets]
-    else:
-        chunks, wanted = ([torch.from_numpy(chunk).float() for chunk in some] for some in (inputs, targets))
-    steps = inputs.shape[1] * inputs.shape[2]
-    first = torch.zeros(1, inputs.shape[2], units)
-
-    def loss(number: int) -> torch.Tensor:
-        nonlocal first
-        states, first = network(chunks[number], first)
-        first = first.detach()
-        logits = readout(states)
-        if symbols:
-            return functional.cross_entropy(logits.flatten(0, 1), wanted[number].flatten(), reduction="sum") / steps
-        return functional.binary_cross_entropy_with_logits(logits, wanted[number], reduction="sum") / steps
-
-    return update_of(loss, [*rnn.parameters(), *readout.parameters()], len(inputs))
+from .contest import Turn
 
 
 def nade_training(inputs: np.ndarray, targets: np.ndarray, units: int, nade_units: int, ragged: bool) -> Turn:
@@ -119,14 +73,3 @@ def update_of(loss: Callable[[int], torch.Tensor], parameters: list, chunks: int
         return chunks
 
     return turn
-
-
-def gigaflops(size: int = 2048, rounds: int = 5) -> float:
-    """The machine's speed at a large matrix product of float32, the best of some."""
-    left, right = torch.randn(size, size), torch.randn(size, size)
-    best = float("inf")
-    for _ in range(rounds + 1):
-        began = now()
-        left @ right
-        best = min(best, now() - began)
-    return 2e-9 * size**3 / best

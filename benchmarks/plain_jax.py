@@ -1,43 +1,69 @@
-"""The step as one writes it in JAX without longspan: `lax.scan` over time, `jax.grad`, Optax; many chunks a call."""
+"""The step as one writes it in JAX without longspan: `lax.scan` over time, `jax.grad`, Optax; many chunks a call.
+
+With a rule of its own for the scan, the way back needs no more than the states: its walk yields the cotangents of all
+pre-activations, and the gradient of the recurrent matrix is one product of them.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from .contest import Turn
+from .contest import Contestant, Task
 
 
-def training(inputs: np.ndarray, targets: np.ndarray, units: int, outputs: int) -> Turn:
-    """One turn is an update for every chunk.
+def scan(u, first, drive):
+    """States of all steps."""
 
-    Args:
-        inputs: chunks x time x lanes x size, on or off, or without the last axis symbols.
-        targets: like them.
-        units: hidden size.
-        outputs: keys or symbols.
-    """
-    rng = np.random.default_rng(0)
-    symbols = inputs.ndim == 3
-    shapes = {"w": (outputs, units), "u": (units, units), "b": (units,), "v": (units, outputs), "c": (outputs,)}
-    params = {name: jnp.asarray(0.05 * rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
-    chain = optax.chain(optax.clip_by_global_norm(15.0), optax.sgd(1e-3, momentum=0.9, nesterov=True))
-    steps = inputs.shape[1] * inputs.shape[2]
+    def step(hidden, now):
+        hidden = jnp.tanh(hidden @ u + now)
+        return hidden, hidden
+
+    return jax.lax.scan(step, first, drive)[1]
+
+
+@jax.custom_vjp
+def scan_by_rule(u, first, drive):
+    """`scan` with a derivative rule, for a first state that is a constant."""
+    return scan(u, first, drive)
+
+
+def _forward(u, first, drive):
+    states = scan(u, first, drive)
+    return states, (u, first, states)
+
+
+def _backward(kept, cotangents):
+    u, first, states = kept
+
+    def step(error, now):
+        cotangent, slope = now
+        through = (cotangent + error) * slope
+        return through @ u.T, through
+
+    _, through = jax.lax.scan(step, jnp.zeros_like(first), (cotangents, 1 - states * states), reverse=True)
+    before = jnp.concatenate([first[None], states[:-1]])
+    return jnp.einsum("tbi,tbj->ij", before, through), jnp.zeros_like(first), through
+
+
+scan_by_rule.defvjp(_forward, _backward)
+
+
+def training(task: Task, by_rule: bool = False) -> Contestant:
+    """One turn is an update for every chunk."""
+    walk = scan_by_rule if by_rule else scan
+    clip = optax.clip_by_global_norm(task.threshold)
+    chain = optax.chain(clip, optax.sgd(task.learning_rate, momentum=task.momentum, nesterov=True))
 
     def loss(params, hidden, inputs, targets):
-        drive = (params["w"][inputs] if symbols else inputs.astype(jnp.float32) @ params["w"]) + params["b"]
-
-        def step(hidden, now):
-            hidden = jnp.tanh(hidden @ params["u"] + now)
-            return hidden, hidden
-
-        last, states = jax.lax.scan(step, hidden, drive)
+        read = params["w"][inputs] if task.symbols else inputs.astype(jnp.float32) @ params["w"]
+        states = walk(params["u"], hidden, read + params["b"])
         logits = states @ params["v"] + params["c"]
-        if symbols:
+        if task.symbols:
             losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
         else:
             losses = optax.sigmoid_binary_cross_entropy(logits, targets)
-        return losses.sum() / steps, last
+        return losses.sum() / task.steps, states[-1]
 
     def update(running, chunk):
         params, state, hidden = running
@@ -46,13 +72,14 @@ def training(inputs: np.ndarray, targets: np.ndarray, units: int, outputs: int) 
         return (optax.apply_updates(params, changes), state, hidden), value
 
     advance = jax.jit(lambda running, chunks: jax.lax.scan(update, running, chunks), donate_argnums=0)
-    running = (params, chain.init(params), jnp.zeros((inputs.shape[2], units)))
-    chunks = (jnp.asarray(inputs), jnp.asarray(targets))
+    params = {name: jnp.array(value) for name, value in task.weights.items()}
+    running = (params, chain.init(params), jnp.zeros((task.inputs.shape[2], params["u"].shape[0])))
+    chunks = (jnp.asarray(task.inputs), jnp.asarray(task.targets))
 
     def turn() -> int:
         nonlocal running
         running, values = advance(running, chunks)
         np.asarray(values)
-        return len(inputs)
+        return len(task.inputs)
 
-    return turn
+    return Contestant(turn, lambda: {name: np.array(value) for name, value in running[0].items()})

@@ -6,18 +6,18 @@ from longspan import recipes
 from longspan.config import TrainConfig
 
 from . import ours
-from .contest import seconds_per_update
+from .contest import Turn, seconds_per_update
 
 CHUNKS = 8
 
 
-def music(recipe: str = "sgd+c", notes: int = 4, **changes) -> ours.Turn:
+def music(recipe: str = "sgd+c", notes: int = 4, **changes) -> Turn:
     """Training on random songs."""
     config = dataclasses.replace(recipes.settings(recipe, "random", "frames"), block=CHUNKS, **changes)
     return ours.training(config, ours.random_songs(1, CHUNKS * config.chunk_length, notes))
 
 
-def text(symbols: int) -> ours.Turn:
+def text(symbols: int) -> Turn:
     """Training on random words, with as many classes as keep them about equally large."""
     config: TrainConfig = recipes.settings("sgd+c", "random", "words")
     config = dataclasses.replace(config, block=CHUNKS, classes=round(symbols**0.5), class_rule="square-root")
