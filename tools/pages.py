@@ -11,6 +11,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import griffe
@@ -37,6 +38,7 @@ OUTSIDE = {
 LINK = re.compile(r"(\]\()(?![a-z]+:)([^)\s#]+)([^)\s]*\))")
 CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
 FORMULA = re.compile(r"\$([^$\n]+)\$")
+ROLE = re.compile(r":math:<code>(.+?)</code>")
 WIDTH = "88"
 """Columns of the help texts."""
 
@@ -59,6 +61,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.generated_by is None:
         markdown = site_links(markdown, f"docs/{page.file.src_uri}")
     return with_mathml(markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Write formulas of docstrings as MathML."""
+    return ROLE.sub(lambda found: convert(unescape(found[1])), html)
 
 
 def site_links(markdown: str, source: str) -> str:

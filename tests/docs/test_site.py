@@ -3,7 +3,6 @@
 import functools
 import importlib
 import re
-import shutil
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,10 +11,10 @@ import nbformat
 import pytest
 
 from longspan.cli import COMMANDS
+from tests.support.browser import DESKTOP, PHONE
 from tools.pages import MODULES
 
 ROOT = Path(__file__).parents[2]
-PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 ASKED_FOR = re.compile(
     r"""<(?:script|img|iframe|audio|source|link)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)"""
 )
@@ -61,6 +60,9 @@ def test_notebooks_were_executed_and_can_be_downloaded(site):
 
 def test_formulas_and_diagrams_need_no_script(site):
     assert "<math" in (site / "notation.html").read_text()
+    layers = (site / "reference" / "longspan.layers.html").read_text()
+    assert "<math" in layers
+    assert ":math:" not in layers
     design = (site / "design.html").read_text()
     assert "assets/diagrams/" in design
     assert "mermaid" not in design.partition("<article")[2].partition("</article")[0]
@@ -83,18 +85,6 @@ def address(site):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    with playwright.sync_playwright() as running:
-        launched = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
