@@ -159,13 +159,14 @@ def module_page(package: griffe.Module, path: str) -> str:
 
 
 def command_line_page() -> str:
-    """What every command prints for `--help`."""
+    """What every command says about itself."""
     from longspan.cli import COMMANDS, overview
     from longspan.cli.data import ACTIONS
 
     parts = [
         "# Command line",
-        "What `longspan COMMAND --help` prints, for all commands. [Commands](../commands.md) shows them by task.",
+        "What `longspan COMMAND --help-all` prints; `--help` shows the common flags alone. [Commands](../commands.md) shows "
+        "them by task.",
         f"```text\n{overview().strip()}\n```",
     ]
     for command in (*COMMANDS, *(f"data {action}" for action in ACTIONS)):
@@ -174,7 +175,7 @@ def command_line_page() -> str:
 
 
 def help_of(command: str) -> str:
-    """What a command prints for `--help`, without color, at a fixed width."""
+    """All that a command says about its flags, without color, at a fixed width."""
     from longspan.cli import run
 
     said = io.StringIO()
@@ -182,7 +183,7 @@ def help_of(command: str) -> str:
     os.environ.update(COLUMNS=WIDTH, NO_COLOR="1")
     try:
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
-            run([*command.split(), "--help"])
+            run([*command.split(), "--help" if command == "data" else "--help-all"])
     finally:
         for name, value in zip(("COLUMNS", "NO_COLOR"), before, strict=True):
             os.environ.pop(name) if value is None else os.environ.update({name: value})

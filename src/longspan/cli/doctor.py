@@ -115,7 +115,7 @@ COMPLETION = """_longspan() {
         COMPREPLY=($(compgen -W "COMMANDS" -- "$word"))
     elif [[ $word == -* ]]; then
         if [ "$_longspan_command" != "$command" ]; then
-            _longspan_flags=$(longspan "$command" --help 2>/dev/null | grep -oE -e '--[a-z][a-z-]+' | sort -u)
+            _longspan_flags=$(longspan "$command" --help-all 2>/dev/null | grep -oE -e '--[a-z][a-z-]+' | sort -u)
             _longspan_command=$command
         fi
         COMPREPLY=($(compgen -W "$_longspan_flags" -- "$word"))
