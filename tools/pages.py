@@ -165,8 +165,8 @@ def command_line_page() -> str:
 
     parts = [
         "# Command line",
-        "What `longspan COMMAND --help-all` prints; `--help` shows the common flags alone. [Commands](../commands.md) shows "
-        "them by task.",
+        "What `longspan COMMAND --help-all` prints; `--help` shows the common flags alone. "
+        "[Commands](../commands.md) shows them by task.",
         f"```text\n{overview().strip()}\n```",
     ]
     for command in (*COMMANDS, *(f"data {action}" for action in ACTIONS)):
