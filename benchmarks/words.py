@@ -72,7 +72,9 @@ def speed_of(name: str, program: str, folder: Path) -> float:
     text = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder) as running:
         assert running.stdout is not None
-        while "alid" not in text and (some := os.read(running.stdout.fileno(), 4096)):
+        while not re.search(f"{pattern}.*valid", text, re.DOTALL | re.IGNORECASE) and (
+            some := os.read(running.stdout.fileno(), 4096)
+        ):
             text += some.decode(errors="replace")
         running.terminate()
     speeds = re.findall(pattern, text)
