@@ -101,7 +101,7 @@ def test_charts_answer_to_mouse_and_keyboard(open_page):
     chart.locator("summary").click()
     chart.locator("tbody tr").first.wait_for()  # the table is made when it is opened
     assert chart.locator("tbody tr").count() == 6
-    scatter = page.locator("#part-2 figure.chart").filter(has_text="activation").first
+    scatter = page.locator("#part-3 figure.chart").filter(has_text="activation").first
     scatter.locator("svg").focus()
     page.keyboard.press("End")
     assert scatter.locator(".tip").inner_text().split("\n") == ["activation tanh", "slot 2: −8.5"]
@@ -132,7 +132,7 @@ def test_a_table_that_does_not_fit_says_that_it_scrolls(open_page, viewport):
 
 def test_bands_and_crosses_of_compared_methods_are_drawn(open_page):
     page = open_page()
-    curves = page.locator("#part-5 figure.chart").filter(has_text="NADE: best of n slots")
+    curves = page.locator("#part-6 figure.chart").filter(has_text="NADE: best of n slots")
     assert curves.locator("path.band").count() == 4
-    rates = page.locator("#part-5 figure.chart", has=page.locator("figcaption", has_text=re.compile("^sgd$")))
+    rates = page.locator("#part-6 figure.chart", has=page.locator("figcaption", has_text=re.compile("^sgd$")))
     assert (rates.locator("circle.point").count(), rates.locator("path.cross").count()) == (11, 1)
