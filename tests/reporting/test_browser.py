@@ -96,7 +96,7 @@ def test_charts_answer_to_mouse_and_keyboard(open_page):
     page.keyboard.press("Escape")
     assert not tip.is_visible()
     box = chart.locator("svg").bounding_box()
-    page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 60)
+    chart.locator("svg").hover(position={"x": box["width"] - 12, "y": 60})  # waits until the page has scrolled there
     assert tip.inner_text().startswith("epoch 3")
     chart.locator("summary").click()
     chart.locator("tbody tr").first.wait_for()  # the table is made when it is opened
