@@ -64,6 +64,7 @@ def outcome_of(config: TrainConfig) -> Outcome:
 def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> None:
     """The stub of `longspan.search.trial.attempt`: a run folder and its reports without training."""
     config, path = study.definition.config_of(claim.slot), run_path(place.folder, claim.slot)
+    assert place.artifacts is not None
     try:
         with claim.kept_alive(study.definition.heartbeat_seconds):
             if not (path / "config.json").exists():
@@ -76,10 +77,20 @@ def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> Non
                     run.append_metrics({"epoch": epoch, "valid_log_likelihood": score(config, epoch)})
                     patiently(lambda: claim.report(run.metrics()))
                 run.set_status("done")
+                place.artifacts.save(claim.slot, run)
         patiently(lambda: study.record(claim, outcome_of(config)))
+        patiently(lambda: forget_losers(study, claim.slot, place))
     except ClaimLost:
         pass
     shutil.rmtree(path, ignore_errors=True)  # ten thousand folders are nothing to leave behind
+
+
+def forget_losers(study: Study, slot: int, place: Place) -> None:
+    """As `longspan.search.trial` does, which cannot be imported without JAX."""
+    assert place.artifacts is not None
+    best, *second = study.leaders()
+    for loser in {slot, *(other.number for other in second)} - {best.number}:
+        place.artifacts.forget(loser)
 
 
 def be_a_worker(url: str, folder: Path, number: int) -> None:
@@ -90,7 +101,9 @@ def be_a_worker(url: str, folder: Path, number: int) -> None:
     longspan.search.__dict__["trial"] = stub
     data: Any = DataRecord("music", "stub", 88, frames_per_beat=2)
     with machine.present() as name:
-        work(open_study(url, "scale"), data, Place(folder, {}), worker=name, interrupted=lambda: False)
+        study = open_study(url, "scale")
+        place = Place(folder, {}, patiently(lambda: study.artifacts(None)))
+        work(study, data, place, worker=name, interrupted=lambda: False)
     spent = resource.getrusage(resource.RUSAGE_SELF)
     (folder / f"spent-{number}").write_text(str(spent.ru_utime + spent.ru_stime))
     assert "jax" not in sys.modules

@@ -17,7 +17,7 @@ import sqlalchemy
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import machine, storage
+from longspan.search import attempts, machine, storage
 from longspan.search import study as studies
 from longspan.search.space import define
 from longspan.search.study import REFERENCE_SLOTS, ClaimLost, Outcome, create_or_continue, open_study
@@ -139,7 +139,8 @@ def test_heartbeats_are_sent_while_a_slot_is_run(sqlite):
 
 def test_a_worker_killed_in_the_middle_of_a_claim_leaves_the_slot_free(sqlite):
     study = make_study(sqlite)
-    study._add_attempt(0, optuna.trial.TrialState.RUNNING)  # killed before it could sign
+    with study._locked() as connection:  # killed before it could sign, by a version that signed last
+        study._add_attempt(connection, 0, optuna.trial.TrialState.RUNNING)
     assert study.claim("me").slot == 0
     assert [slot.status for slot in study.slots()] == ["running", *["waiting"] * 5]
     optuna.load_study(study_name="tiny", storage=sqlite).enqueue_trial({"learning_rate": 0.05})  # by hand, no slot
@@ -162,15 +163,62 @@ def test_a_claim_that_lost_the_storage_halfway_leaves_its_slot_free(sqlite, monk
     """The worker is alive and asks again, so nobody would ever bury the attempt for it."""
     study = make_study(sqlite, slots=2)
 
-    def out_of_reach(claim):
+    def out_of_reach(*_):
         raise optuna.exceptions.StorageInternalError
 
     with monkeypatch.context() as patched, machine.present() as name:
-        patched.setattr(studies.Claim, "beat", out_of_reach)
+        patched.setattr(attempts.Attempts, "_note", out_of_reach)
         with pytest.raises(optuna.exceptions.StorageInternalError):
             study.claim(name)
         patched.undo()
         assert study.claim(name).slot == 0
+
+
+def test_the_tables_are_those_that_optuna_makes(url):
+    """Also which rows of a table may be one: what is inserted twice after an outage must not be there twice."""
+    study = make_study(url)
+    for table in attempts.TABLES.sorted_tables:
+        found = sqlalchemy.Table(table.name, sqlalchemy.MetaData(), autoload_with=study._storage.engine)
+        assert found.columns.keys() == table.columns.keys()
+        unique = {frozenset(each.columns.keys()) for each in found.constraints if len(each.columns)}
+        expected = {"trial_user_attributes": {"trial_id", "key"}, "trial_intermediate_values": {"trial_id", "step"}}
+        assert expected.get(table.name, set(found.primary_key.columns.keys())) in unique
+
+
+def test_optuna_reads_what_was_written(url):
+    study = make_study(url, slots=2)
+    claim = study.claim("me")
+    claim.report([{"epoch": 1, "valid_log_likelihood": -3.0}, {"epoch": 2, "valid_log_likelihood": -2.0}])
+    claim.report([{"epoch": 2, "valid_log_likelihood": -2.0}])
+    study.record(claim, DONE)
+    study.claim("me")
+    first, second = optuna.load_study(study_name="tiny", storage=storage.normalized(url)).trials
+    assert (first.number, second.number) == (0, 1)
+    assert (first.state.name, second.state.name) == ("COMPLETE", "RUNNING")
+    assert first.value == DONE.valid_log_likelihood
+    assert first.intermediate_values == {1: -3.0, 2: -2.0}
+    assert first.user_attrs["slot"] == 0
+    assert first.params == {
+        name: getattr(study.definition.config_of(0), name)
+        for name in storage.recorded_parameters(study.definition, 0)[0]
+    }
+    assert study.slots()[0].curve == {1: -3.0, 2: -2.0}
+
+
+def test_what_a_claim_reads_does_not_grow_with_the_slots(sqlite, monkeypatch):
+    study, read = make_study(sqlite, slots=60), []
+    changed = attempts.Attempts.changed
+
+    def counted(*arguments):
+        found = changed(*arguments)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(attempts.Attempts, "changed", counted)
+    for _ in range(60):
+        study.record(study.claim("me"), DONE)
+    assert max(read) == 1
+    assert study.all_finished()
 
 
 def test_a_diverged_slot_is_finished_and_never_wins(sqlite):

@@ -35,7 +35,8 @@ def main(source: str, folder: str) -> None:
     except Exception as error:
         told = next(iter(str(error).splitlines()), "")
         answer = {"error": f"it is not a readable Parquet file ({type(error).__name__}: {told[:300]})"}
-    sys.stdout.write(json.dumps(answer) + "\n")
+    with open(1, "w", closefd=False) as answers:
+        answers.write(json.dumps(answer) + "\n")
 
 
 def _limit() -> None:

@@ -124,8 +124,10 @@ def open_artifacts(url: str | None, storage_url: str, study: str, rdb_storage: A
         return SlotArtifacts(_FolderOfAnySystem(url), study)
     if storage_url.startswith(storage.SQLITE):
         return None
-    with storage.claim_lock(storage_url, "tables"):  # otherwise two processes might create it at once
-        return SlotArtifacts(_Table(rdb_storage.engine), study)
+    table = _Table(rdb_storage.engine)
+    with storage.claim_lock(storage_url, "tables", rdb_storage.engine) as connection:
+        table.table.create(connection, checkfirst=True)  # under a lock: two processes might create it at once
+    return SlotArtifacts(table, study)
 
 
 class _Table:
@@ -137,7 +139,6 @@ class _Table:
         self.engine = engine
         columns = Column("id", Text, primary_key=True), Column("content", LargeBinary, nullable=False)
         self.table = Table("longspan_artifacts", MetaData(), *columns)
-        self.table.create(engine, checkfirst=True)
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
         from optuna.artifacts.exceptions import ArtifactNotFound

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, file_lock
@@ -153,14 +153,18 @@ def import_optuna():
 
 
 @contextmanager
-def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[None]:
+def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[Any]:
     """Lock the study `name` against claims of other processes; released if the holder is killed.
 
-    With the engine of an open storage no connection need be made.
+    With the engine of an open storage, yield the connection of a transaction that ends with the lock.
     """
     if url.startswith(SQLITE):
         with file_lock(Path(url.removeprefix(SQLITE) + ".lock")):
-            yield
+            if engine is None:
+                yield None
+                return
+            with engine.begin() as connection:
+                yield connection
         return
     from sqlalchemy import NullPool, create_engine, text
 
@@ -168,7 +172,7 @@ def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[
     engine = engine or create_engine(url, poolclass=NullPool, connect_args=_connection(url))
     with engine.begin() as connection:  # the lock ends with the transaction, however that ends
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-        yield
+        yield connection
 
 
 def _connection(url: str) -> dict:

@@ -5,10 +5,9 @@ again, so a slot may have many attempts but only one outcome. Studies are theref
 numbers.
 """
 
+import collections
 import contextlib
-import itertools
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from longspan.errors import InputError
 from longspan.files import check_plain_name
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
+from longspan.search.attempts import Attempt, Attempts, Finished
 from longspan.search.space import HEARTBEAT_SECONDS, StudyDefinition, check_same
 
 REFERENCE_SLOTS = 5
@@ -25,6 +25,9 @@ REFERENCE_SLOTS = 5
 MOST_DEATHS = 8
 """Number of workers that may die on one slot, one after the other from the same checkpoint, before it is given up: a
 trial that exhausts the memory dies every time, whereas one that is merely interrupted often gets further in between."""
+
+CHECKED_AT_ONCE = 8
+"""Workers of this machine that a claim looks for, to find out whether they have died."""
 
 SlotStatus = Literal["waiting", "running", "done", "diverged", "pruned", "lost"]
 
@@ -50,56 +53,116 @@ class Slot(msgspec.Struct, frozen=True):
     number: int
     status: SlotStatus = "waiting"
     outcome: Outcome | None = None
-    curve: dict[int, float] = {}
-    """Validation log-likelihood after each epoch so far."""
+    attempt: int | None = None
+    """The attempt that ended it or runs it, by its number in the storage."""
     worker: str | None = None
     deaths: int = 0
+    curve: dict[int, float] = {}
+    """Validation log-likelihood after each epoch so far, if it was asked for."""
 
     @property
     def finished(self) -> bool:
         return self.outcome is not None
 
 
-def slot_of(number: int, attempts: list) -> Slot:
+def slot_of(number: int, attempts: list[Attempt]) -> Slot:
     """The state of a slot, given all attempts at it."""
     deaths, fruitless = 0, 0
     reached, reason = None, ""
-    for trial in attempts:
-        outcome = _outcome_of(trial)
+    for attempt in attempts:
+        outcome = _outcome_of(attempt)
         if outcome is not None:
-            return Slot(number, outcome.status, outcome, dict(trial.intermediate_values), _worker(trial), deaths)
-        if trial.state.name == "FAIL" and not trial.user_attrs.get("released"):
-            began = trial.user_attrs.get("from_step", reached)
+            return Slot(number, outcome.status, outcome, attempt.id, attempt.attributes.get("worker"), deaths)
+        if attempt.state.name == "FAIL" and not attempt.attributes.get("released"):
+            began = attempt.attributes.get("from_step", reached)
             fruitless = fruitless + 1 if began == reached else 1
             deaths, reached = deaths + 1, began
-            reason = trial.user_attrs.get("failure", reason)
+            reason = attempt.attributes.get("failure", reason)
     if fruitless >= MOST_DEATHS:
         why = f"{fruitless} workers died over it" + (f", the last because {reason}" if reason else "")
         return Slot(number, "lost", Outcome("lost", why), deaths=deaths)
-    for trial in attempts:
-        if trial.state.name == "RUNNING":
-            return Slot(number, "running", None, dict(trial.intermediate_values), _worker(trial), deaths)
+    for attempt in attempts:
+        if attempt.state.name == "RUNNING":
+            return Slot(number, "running", None, attempt.id, attempt.attributes.get("worker"), deaths)
     return Slot(number, deaths=deaths)
 
 
-def _worker(trial) -> str | None:
-    return trial.user_attrs.get("worker")
-
-
-def _outcome_of(trial) -> Outcome | None:
+def _outcome_of(attempt: Attempt) -> Outcome | None:
     """The outcome of an attempt; None if its worker was killed before the attempt was marked as finished."""
-    if "outcome" not in trial.user_attrs:
+    if "outcome" not in attempt.attributes:
         return None
-    outcome = msgspec.convert(trial.user_attrs["outcome"], Outcome)
+    outcome = msgspec.convert(attempt.attributes["outcome"], Outcome)
     expected = {"done": "COMPLETE", "pruned": "PRUNED"}.get(outcome.status, "FAIL")
-    return outcome if trial.state.name == expected else None
+    return outcome if attempt.state.name == expected else None
 
 
-def first_free(slots: list[Slot], *, prune: bool) -> int | None:
-    """The first free slot; with pruning, later slots wait for all reference slots, so that all are judged alike."""
-    if prune and not all(slot.finished for slot in slots[:REFERENCE_SLOTS]):
-        slots = slots[:REFERENCE_SLOTS]
-    return next((slot.number for slot in slots if slot.status == "waiting"), None)
+class Roll:
+    """The state of every slot, kept up to date by the attempts that have changed since it was last read.
+
+    What a worker does for a slot must not depend on how many there are, so nothing here goes through all of them.
+    """
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Slot] = {}
+        """Slots that were ever attempted."""
+        self.last = 0
+        """The newest attempt known, by its number in the storage."""
+        self.count = 0
+        """Attempts known."""
+        self.running: dict[int, Attempt] = {}
+        self.finished = 0
+        self.leaders: list[Slot] = []
+        """The two best slots so far; the earlier one comes first on a tie."""
+        self._attempts: dict[int, dict[int, Attempt]] = {}
+        self._freed: set[int] = set()
+        """Slots that were attempted and are free again."""
+        self._fresh = 0
+        """No slot before this one was never attempted."""
+
+    def update(self, changed: list[Attempt]) -> None:
+        for attempt in changed:
+            self.count += attempt.id > self.last
+            self.last = max(self.last, attempt.id)
+            if attempt.state.name == "RUNNING":
+                self.running[attempt.id] = attempt
+            elif attempt.ended:
+                self.running.pop(attempt.id, None)
+            if isinstance(number := attempt.attributes.get("slot"), int):
+                self._attempts.setdefault(number, {})[attempt.id] = attempt
+        for number in {attempt.attributes.get("slot") for attempt in changed} & self._attempts.keys():
+            self._revise(number)
+        while self._fresh in self._attempts:
+            self._fresh += 1
+
+    def _revise(self, number: int) -> None:
+        before = self.slots.get(number)
+        if before is not None and before.finished:
+            return  # an outcome is final
+        tried = self._attempts[number]
+        slot = self.slots[number] = slot_of(number, [tried[attempt] for attempt in sorted(tried)])
+        (self._freed.add if slot.status == "waiting" else self._freed.discard)(number)
+        if slot.outcome is not None:
+            self.finished += 1
+            if slot.outcome.valid_log_likelihood is not None:
+                self.leaders = sorted([*self.leaders, slot], key=_rank)[:2]
+
+    def first_free(self, count: int, *, prune: bool) -> int | None:
+        """The first free of so many slots; with pruning, later slots wait for all reference slots, so that all are
+        judged alike."""
+        references = range(min(REFERENCE_SLOTS, count))
+        if prune and not all(number in self.slots and self.slots[number].finished for number in references):
+            count = len(references)
+        candidates = {self._fresh, min(self._freed, default=self._fresh)}
+        return next((number for number in sorted(candidates) if number < count), None)
+
+    def slot(self, number: int) -> Slot:
+        return self.slots.get(number) or Slot(number)
+
+
+def _rank(slot: Slot) -> tuple[float, int]:
+    assert slot.outcome is not None
+    assert slot.outcome.valid_log_likelihood is not None
+    return -slot.outcome.valid_log_likelihood, slot.number
 
 
 class ClaimLost(Exception):
@@ -109,35 +172,40 @@ class ClaimLost(Exception):
 class Claim:
     """A worker's exclusive right to run a slot, kept by heartbeats and lost without them."""
 
-    def __init__(self, slot: int, attempt: int, rdb_storage: Any):
+    def __init__(self, slot: int, attempt: int, attempts: Attempts):
         """`attempt` is the storage's number of the attempt, unique across studies."""
         self.slot = slot
         self.attempt = attempt
         self.reported: set[int] = set()
-        self._storage = rdb_storage
+        self._attempts = attempts
 
     def report(self, metrics: list[dict]) -> None:
         """Write the validation scores so far to the storage, for displays."""
-        for record in metrics:
-            if record["epoch"] not in self.reported:
-                with _lost_when_buried():
-                    score = record["valid_log_likelihood"]
-                    self._storage.set_trial_intermediate_value(self.attempt, record["epoch"], score)
-                self.reported.add(record["epoch"])
+        scores = {record["epoch"]: record["valid_log_likelihood"] for record in metrics}
+        new = {epoch: score for epoch, score in scores.items() if epoch not in self.reported}
+        if new:
+            self.change(curve=new)
+            self.reported |= new.keys()
 
     def note(self, name: str, value: object) -> None:
         """Attach a named value to the attempt."""
-        with _lost_when_buried():
-            self._storage.set_trial_user_attr(self.attempt, name, value)
+        self.change(attributes={name: value})
+
+    def change(self, **changes: Any) -> None:
+        """See `Attempts.change`; raises `ClaimLost` if the slot has been given to another worker."""
+        try:
+            self._attempts.change(self.attempt, **changes)
+        except Finished as error:
+            raise ClaimLost from error
 
     def check(self) -> None:
         """Raise `ClaimLost` if the slot has been given to another worker."""
-        if self._storage.get_trial(self.attempt).state.is_finished():
+        if self._attempts.has_ended(self.attempt):
             raise ClaimLost
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        self._storage.record_heartbeat(self.attempt)
+        self._attempts.beat(self.attempt)
 
     @contextlib.contextmanager
     def kept_alive(self, seconds: float) -> Iterator[None]:
@@ -158,16 +226,6 @@ class Claim:
             thread.join()
 
 
-@contextlib.contextmanager
-def _lost_when_buried() -> Iterator[None]:
-    from optuna.exceptions import UpdateFinishedTrialError
-
-    try:
-        yield
-    except UpdateFinishedTrialError as error:
-        raise ClaimLost from error
-
-
 class Study:
     """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
@@ -176,13 +234,12 @@ class Study:
         self.definition = definition
         self._study = optuna_study
         self._storage = rdb_storage
-        self._id = rdb_storage.get_study_id_from_name(definition.name)
-        self._ended: dict[int, list] = {}
-        """Attempts that have ended, by slot; they never change, so each is looked at once."""
-        self._known: set[int] = set()
-        """Their numbers."""
-        self._final: dict[int, Slot] = {}
-        """Slots with an outcome, which never change either."""
+        self._attempts = Attempts(rdb_storage.engine, rdb_storage.get_study_id_from_name(definition.name))
+        self._roll = Roll()
+        self._curves: dict[int, dict[int, float]] = {}
+        """Of attempts that have ended."""
+        self._checked: collections.Counter[str] = collections.Counter()
+        """How often each running worker was looked for on this machine."""
 
     @property
     def slot_count(self) -> int:
@@ -214,77 +271,77 @@ class Study:
         return open_artifacts(url, self.url, name, self._storage)
 
     def slots(self) -> list[Slot]:
-        """The current state of every slot."""
-        running = self._sort_attempts()
-        slots = []
-        for number in range(self.slot_count):
-            slot = self._final.get(number)
-            if slot is None:
-                slot = slot_of(number, [*self._ended.get(number, []), *running.get(number, [])])
-                if slot.outcome is not None:
-                    self._final[number] = slot
-            slots.append(slot)
-        return slots
+        """The current state of every slot, with its curve."""
+        with self._attempts.engine.connect() as connection:
+            count = self._refresh(connection)
+            found = [self._roll.slot(number) for number in range(count)]
+            tried = {slot.attempt: slot for slot in found if slot.attempt is not None}
+            curves = self._attempts.curves(connection, [each for each in tried if each not in self._curves])
+        self._curves |= {attempt: curve for attempt, curve in curves.items() if tried[attempt].finished}
+        known = self._curves | curves
+        return [
+            slot if slot.attempt is None else msgspec.structs.replace(slot, curve=known[slot.attempt]) for slot in found
+        ]
 
-    def _sort_attempts(self) -> dict[int, list]:
-        """Take note of attempts that have ended; return the others, by slot."""
-        running: dict[int, list] = {}
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.number in self._known:
-                continue
-            number = trial.user_attrs.get("slot")
-            if trial.state.is_finished():
-                self._known.add(trial.number)
-            (self._ended if trial.state.is_finished() else running).setdefault(number, []).append(trial)
-        return running
+    def leaders(self) -> list[Slot]:
+        """The two best slots so far, without their curves."""
+        with self._attempts.engine.connect() as connection:
+            self._refresh(connection)
+        return self._roll.leaders
+
+    def all_finished(self) -> bool:
+        """Whether every slot has an outcome."""
+        with self._attempts.engine.connect() as connection:
+            count = self._refresh(connection)
+        return self._roll.finished >= count
+
+    def _refresh(self, connection: Any) -> int:
+        """Read what has changed; return the number of slots."""
+        self._roll.update(self._attempts.changed(connection, self._roll.last, self._roll.running))
+        return self._attempts.slot_count(connection)
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the first free slot; None if there is none at present."""
-        with self._locked():
-            self._bury_dead()
-            number = first_free(self.slots(), prune=self.definition.prune)
+        with self._locked() as connection:
+            count = self._refresh(connection)
+            self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
+            number = self._roll.first_free(count, prune=self.definition.prune)
+            if number is None and self._bury_dead(connection, at_most=len(self._roll.running)):
+                number = self._roll.first_free(count, prune=self.definition.prune)
             if number is None:
                 return None
-            claim = Claim(number, self._add_attempt(number, self._states.RUNNING), self._storage)
-            claim.beat()
-            # Last, because a running attempt without a worker's name is one whose worker died, or lost the storage,
-            # before this line.
-            claim.note("worker", worker)
-            return claim
+            attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
+            return Claim(number, attempt, self._attempts)
 
     def record(self, claim: Claim, outcome: Outcome) -> None:
         """Write how a claimed slot ended."""
         states = self._states
-        claim.note("outcome", msgspec.to_builtins(outcome))
         state = {"done": states.COMPLETE, "pruned": states.PRUNED}.get(outcome.status, states.FAIL)
-        self._tell(claim, state, outcome.valid_log_likelihood if outcome.status == "done" else None)
+        score = outcome.valid_log_likelihood if outcome.status == "done" else None
+        claim.change(attributes={"outcome": msgspec.to_builtins(outcome)}, state=state, score=score)
 
     def release(self, claim: Claim) -> None:
         """Release an unfinished slot, to be continued later."""
-        claim.note("released", True)
-        self._tell(claim, self._states.FAIL, None)
+        claim.change(attributes={"released": True}, state=self._states.FAIL)
 
     def fail(self, claim: Claim, reason: str) -> None:
         """Give up an attempt that cannot succeed here, as if its worker had died."""
-        claim.note("failure", reason)
-        self._tell(claim, self._states.FAIL, None)
+        claim.change(attributes={"failure": reason}, state=self._states.FAIL)
 
     def adopt(self, slots: dict[int, Outcome], result: dict) -> None:
         """Adopt outcomes from elsewhere, such as a committed result, as if they had been run here."""
-        with self._locked():
-            known = {slot.number for slot in self.slots() if slot.status != "waiting"}
+        with self._locked() as connection:
+            self._refresh(connection)
+            known = {number for number, slot in self._roll.slots.items() if slot.status != "waiting"}
             for number in sorted(slots.keys() - known):
                 outcome = slots[number]
-                state = self._states.COMPLETE if outcome.status == "done" else self._states.FAIL
-                self._add_attempt(
-                    number,
-                    state,
-                    value=outcome.valid_log_likelihood if outcome.status == "done" else None,
-                    outcome=msgspec.to_builtins(outcome),
-                    worker="elsewhere",
-                )
-            if self.result is None:
-                self.set_result(result)
+                done = outcome.status == "done"
+                state = self._states.COMPLETE if done else self._states.FAIL
+                score = outcome.valid_log_likelihood if done else None
+                told = {"outcome": msgspec.to_builtins(outcome), "worker": "elsewhere"}
+                self._add_attempt(connection, number, state, score, **told)
+        if self.result is None:
+            self.set_result(result)
 
     @property
     def _states(self):
@@ -295,37 +352,36 @@ class Study:
     def _locked(self):
         return storage.claim_lock(self.url, self.definition.name, self._storage.engine)
 
-    def _add_attempt(self, number: int, state, value: float | None = None, **attributes) -> int:
+    def _add_attempt(
+        self, connection: Any, number: int, state: Any, score: float | None = None, **attributes: object
+    ) -> int:
         """Create an attempt at a slot; return its number in the storage."""
-        parameters, distributions = storage.recorded_parameters(self.definition, number)
-        template = storage.import_optuna().create_trial(
-            state=state,
-            value=value,
-            params=parameters,
-            distributions=distributions,
-            user_attrs={"slot": number, **attributes},
-        )
-        return self._storage.create_new_trial(self._id, template)
+        parameters = storage.recorded_parameters(self.definition, number)
+        told = {"slot": number, **attributes}
+        return self._attempts.add(connection, self._roll.count, state, parameters, told, score)
 
-    def _bury_dead(self) -> None:
-        """Free the slots of dead workers: on this machine at once, elsewhere after the grace period."""
-        optuna = storage.import_optuna()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            optuna.storages.fail_stale_trials(self._study)
-        for trial in self._running():
-            worker = trial.user_attrs.get("worker")
-            if worker is None or machine.is_gone(worker):
-                self._study.tell(trial.number, state=self._states.FAIL)
-                machine.forget(worker or "")
+    def _bury_dead(self, connection: Any, at_most: int) -> bool:
+        """Free the slots of dead workers: elsewhere after the grace period, on this machine at once.
 
-    def _running(self) -> list:
-        unfinished = itertools.chain.from_iterable(self._sort_attempts().values())
-        return [trial for trial in unfinished if trial.state == self._states.RUNNING]
-
-    def _tell(self, claim: Claim, state, value: float | None) -> None:
-        with _lost_when_buried():
-            self._storage.set_trial_state_values(claim.attempt, state, None if value is None else [value])
+        Of many workers on this machine only some are looked for each time, the others by the next claims.
+        """
+        running = self._roll.running
+        silent = set(self._attempts.silent(connection, list(running), self.definition.grace_seconds))
+        workers = {number: attempt.attributes.get("worker") for number, attempt in running.items()}
+        asked = sorted(running, key=lambda number: self._checked[workers[number] or ""])[:at_most]
+        self._checked = collections.Counter({name: self._checked[name] for name in workers.values() if name})
+        self._checked.update(name for number in asked if (name := workers[number]))
+        dead = [number for number in running if number in silent]
+        for number in asked:
+            worker = workers[number]
+            if number not in silent and (worker is None or machine.is_gone(worker)):
+                dead.append(number)
+        for number in dead:
+            self._attempts.change(number, state=self._states.FAIL, connection=connection)
+            machine.forget(workers[number] or "")
+        if dead:
+            self._refresh(connection)
+        return bool(dead)
 
 
 def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:

@@ -154,10 +154,8 @@ def _forget_losers(study: Study, slot: int, place: Place) -> None:
     """Of finished slots, only what is kept of the best one so far is needed: to score it."""
     if place.artifacts is None or study.definition.tested == "every":
         return
-    slots = study.slots()
-    best = winner_of(slots)
-    others = winner_of([other for other in slots if other.number != slot])
-    for loser in {slot, *([others.number] if others else [])} - {best.number if best else None}:
+    best, *second = study.leaders() or [None]
+    for loser in {slot, *(other.number for other in second)} - {best.number if best else None}:
         place.artifacts.forget(loser)
 
 

@@ -142,7 +142,7 @@ def work(
         claim = patiently(lambda: study.claim(worker), unless=interrupted)
         if claim is not None:
             trial.attempt(study, claim, content, place, interrupted, limits)
-        elif all(slot.finished for slot in patiently(study.slots, unless=interrupted)):
+        elif patiently(study.all_finished, unless=interrupted):
             patiently(lambda: trial.conclude(study, content, place), unless=interrupted)
             return "finished"
         else:
