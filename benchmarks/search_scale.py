@@ -31,9 +31,10 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
 from longspan.search import machine
 from longspan.search.result import run_path
+from longspan.search.slots import Outcome
 from longspan.search.space import define
 from longspan.search.storage import normalized, patiently
-from longspan.search.study import ClaimLost, Outcome, Study, create_or_continue, open_study
+from longspan.search.study import ClaimLost, Study, create_or_continue, open_study
 from longspan.search.worker import Place, work
 from longspan.training.runs import Run
 from tests.support import postgresql

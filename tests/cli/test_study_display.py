@@ -8,8 +8,9 @@ from longspan.cli.study_display import StudyDisplay, show_result
 from longspan.config import TrainConfig
 from longspan.reproduction.cells import Cell
 from longspan.search import storage
+from longspan.search.slots import Outcome
 from longspan.search.space import define
-from longspan.search.study import Outcome, create_or_continue
+from longspan.search.study import create_or_continue
 from tests.support.reproduction_results import failed_study, study_result
 
 JSB = Cell("table1", "sgd+c", "jsb")

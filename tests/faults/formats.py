@@ -36,8 +36,8 @@ from longspan.reproduction.cells import read_results
 from longspan.reproduction.values import read_remarks
 from longspan.sampling.prime import read_music_prime, read_text_prime
 from longspan.search.result import SlotRun, StudyResult, Tested, Trial
+from longspan.search.slots import Outcome
 from longspan.search.space import parse_space, read_space, slot_config
-from longspan.search.study import Outcome
 from longspan.training.seals import SealedFolder
 from tests.faults import bombs
 

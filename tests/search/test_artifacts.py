@@ -14,8 +14,9 @@ from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.search import artifacts, storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
+from longspan.search.slots import Outcome
 from longspan.search.space import define
-from longspan.search.study import Outcome, create_or_continue, open_study
+from longspan.search.study import create_or_continue, open_study
 from longspan.training.runs import Run
 from longspan.training.seals import newest_checkpoint
 from longspan.training.state import Progress

@@ -17,10 +17,10 @@ import sqlalchemy
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import attempts, machine, storage
-from longspan.search import study as studies
+from longspan.search import attempts, machine, slots, storage
+from longspan.search.slots import REFERENCE_SLOTS, Outcome
 from longspan.search.space import define
-from longspan.search.study import REFERENCE_SLOTS, ClaimLost, Outcome, create_or_continue, open_study
+from longspan.search.study import ClaimLost, create_or_continue, open_study
 
 BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
 SPACE = {
@@ -56,7 +56,7 @@ def make_study(url: str, slots: int = 6, **options):
 
 CLAIM_ALL = """
 import sys, time
-from longspan.search.study import Outcome
+from longspan.search.slots import Outcome
 from longspan.search.study import open_study
 from longspan.search import machine
 study = open_study(sys.argv[1], "tiny")
@@ -230,7 +230,7 @@ def test_a_diverged_slot_is_finished_and_never_wins(sqlite):
 
 
 def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
-    monkeypatch.setattr(studies, "MOST_DEATHS", 3)
+    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
     study = make_study(sqlite, slots=1)
     for _ in range(4):
         study.release(study.claim("me"))
@@ -239,7 +239,7 @@ def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
 
 
 def test_a_slot_that_kills_every_worker_is_given_up(sqlite, monkeypatch):
-    monkeypatch.setattr(studies, "MOST_DEATHS", 3)
+    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
     study = make_study(sqlite, slots=2)
     (machine.machine_folder()).mkdir(parents=True, exist_ok=True)
     for number in range(3):

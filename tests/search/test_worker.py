@@ -23,12 +23,12 @@ from longspan.models import boltzmann
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Output
 from longspan.models.rbm import Rbm
-from longspan.search import machine, pool, storage
-from longspan.search import study as studies
+from longspan.search import machine, pool, slots, storage
 from longspan.search import trial as trials
 from longspan.search.result import StudyResult
+from longspan.search.slots import Outcome
 from longspan.search.space import define, positions
-from longspan.search.study import Outcome, create_or_continue, open_study
+from longspan.search.study import create_or_continue, open_study
 from longspan.search.trial import WARM_UP_EPOCHS, pruning_epoch
 from longspan.search.worker import Job, Limits, Place, work
 from longspan.training.loop import train
@@ -197,7 +197,7 @@ def test_pruning_holds_the_best_so_far_against_the_median_of_the_references():
 
 def test_pruned_slots_follow_from_the_curves_alone(tmp_path, monkeypatch):
     """A slot run alone and unpruned has the curve of which the study has kept the part up to the cut."""
-    for module in (studies, trials):
+    for module in (slots, trials):
         monkeypatch.setattr(module, "REFERENCE_SLOTS", 2)
     monkeypatch.setattr(trials, "WARM_UP_EPOCHS", 1)
     config = tiny_config("sgd+cm", max_epochs=4, learning_rate=0.1)

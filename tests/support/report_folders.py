@@ -8,7 +8,7 @@ import msgspec
 from longspan import recipes
 from longspan.reproduction.cells import Cell, write_result
 from longspan.search.result import StudyResult, Trial
-from longspan.search.study import Outcome
+from longspan.search.slots import Outcome
 from longspan.training.runs import Run
 from tests.support.catalog import tiny_music
 from tests.support.reproduction_results import make_result

@@ -2,7 +2,7 @@
 
 from longspan.reproduction.cells import Cell, CellResult, cell_result
 from longspan.search.result import StudyResult, Tested, Trial
-from longspan.search.study import Outcome
+from longspan.search.slots import Outcome
 
 JSB = Cell("table1", "sgd+c", "jsb")
 

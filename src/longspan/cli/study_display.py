@@ -14,8 +14,9 @@ from rich.text import Text
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.search.result import StudyResult, run_path, winner_of
+from longspan.search.slots import Slot
 from longspan.search.space import changes
-from longspan.search.study import Slot, Study
+from longspan.search.study import Study
 
 MIN_WIDTHS = {"slot": 4, "": 8, "epoch": 5, "valid": 8}
 STYLES = {"done": "", "running": "bold", "waiting": "dim", "diverged": "red", "lost": "red", "pruned": "dim"}

@@ -9,7 +9,7 @@ import msgspec
 
 from longspan.errors import InputError
 from longspan.files import read_json
-from longspan.search.study import Outcome, Slot
+from longspan.search.slots import Outcome, Slot
 from longspan.training.runs import Run
 
 FORMAT = 1

@@ -30,9 +30,10 @@ from longspan.files import NameTaken, explain_disk_errors, try_file_lock, write_
 from longspan.runtime import EnvironmentChanged, environment_changes
 from longspan.search.artifacts import unpack
 from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
+from longspan.search.slots import REFERENCE_SLOTS, Outcome, Slot
 from longspan.search.space import changes
 from longspan.search.storage import outages, patiently
-from longspan.search.study import REFERENCE_SLOTS, Claim, ClaimLost, Outcome, Slot, Study
+from longspan.search.study import Claim, ClaimLost, Study
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
 from longspan.training.listeners import Listener
 from longspan.training.loop import train
@@ -154,8 +155,8 @@ def _forget_losers(study: Study, slot: int, place: Place) -> None:
     """Of finished slots, only what is kept of the best one so far is needed: to score it."""
     if place.artifacts is None or study.definition.tested == "every":
         return
-    best, *second = study.leaders() or [None]
-    for loser in {slot, *(other.number for other in second)} - {best.number if best else None}:
+    leaders = [leader.number for leader in study.leaders()]
+    for loser in {slot, *leaders[1:]} - set(leaders[:1]):
         place.artifacts.forget(loser)
 
 
