@@ -2,8 +2,8 @@
 
 Every portion draws other faults than the ones before it and is added to `results/reliability.json`, so the suite can be
 stopped and continued at any time. Called once more when all is done, it begins another pass, with other faults; with
-`--anew` all passes are forgotten. The table of `docs/reliability.md` is written
-from that file, again with `--render`.
+`--anew` the named experiments of a pass, or everything, are forgotten and tried again. The table of
+`docs/reliability.md` is written from that file, again with `--render`.
 """
 
 import argparse
@@ -140,7 +140,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.suite", description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"some of: {', '.join(EXPERIMENTS)}; all by default")
     parser.add_argument("--portions", type=int, help="try at most this many portions of each")
-    parser.add_argument("--anew", action="store_true", help="forget all counts and begin again")
+    parser.add_argument(
+        "--anew", action="store_true", help="forget the counts of those named in this pass, or all, and begin again"
+    )
     parser.add_argument("--render", action="store_true", help="only write the table of docs/reliability.md")
     parser.add_argument("--work", type=Path, help="folder for undisturbed runs, kept from one call to the next")
     options = parser.parse_args()
@@ -148,8 +150,10 @@ def main() -> int:
     chosen = options.names or list(EXPERIMENTS)
     if unknown := set(chosen) - set(EXPERIMENTS):
         parser.error(f"no experiment {', '.join(unknown)}: expected some of {', '.join(EXPERIMENTS)}")
-    if options.anew:
+    if options.anew and not options.names:
         counts = Counts([Pass({name: Count(experiment.goal) for name, experiment in EXPERIMENTS.items()})])
+    elif options.anew:
+        counts.passes[-1].experiments |= {name: Count(EXPERIMENTS[name].goal) for name in chosen}
     now = counts.current if not options.render else counts.passes[-1]
     if not options.render:
         work = options.work or Path(tempfile.mkdtemp(prefix="longspan-faults-"))

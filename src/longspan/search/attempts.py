@@ -23,6 +23,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
 """Attributes of an attempt that decide the state of its slot."""
 
+MOST_SLOTS = 10_000_000
+"""A storage that claims more is damaged; its slots would not fit into memory."""
+
 
 class _ValueKind(enum.Enum):
     FINITE = 1
@@ -122,7 +125,10 @@ class Attempts:
 
     def slot_count(self, connection: Connection) -> int:
         wanted = (STUDY_ATTRIBUTES.c.study_id == self.study) & (STUDY_ATTRIBUTES.c.key == "slots")
-        return json.loads(connection.execute(choose(STUDY_ATTRIBUTES.c.value_json).where(wanted)).scalar_one())
+        found = json.loads(connection.execute(choose(STUDY_ATTRIBUTES.c.value_json).where(wanted)).scalar_one())
+        if not isinstance(found, int) or not 0 <= found <= MOST_SLOTS:
+            raise ValueError(f"{found!r} slots")
+        return found
 
     def changed(self, connection: Connection, last: int, running: Iterable[int]) -> list[Attempt]:
         """The attempts after number `last`, and those of `running`, in the order they were made."""

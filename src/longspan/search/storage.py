@@ -15,6 +15,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import MsgspecError
+
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, file_lock
 from longspan.search.space import Choices, Interval, StudyDefinition, rounded
@@ -138,7 +140,7 @@ def _holds_studies(file: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS)) as connection:
             return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone() is not None
-    except sqlite3.DatabaseError:  # not a database at all
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # not a database at all, or a damaged one
         return False
 
 
@@ -218,6 +220,22 @@ def explain_outage(url: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def explain_damage(url: str) -> Iterator[None]:
+    """Turn what comes of reading a damaged storage into a one-line error."""
+    from sqlalchemy.exc import DatabaseError, NoResultFound
+
+    try:
+        yield
+    except outages():
+        raise  # it may come back
+    # Text that is not UTF-8 or not JSON, no such state, values of other types, rows that are missing.
+    except (ValueError, LookupError, TypeError, AttributeError, NoResultFound, DatabaseError, MsgspecError) as error:
+        raise InputError(
+            f"storage {hide_password(url)} is damaged ({type(error).__name__}: {_reason(error, url)}): restore it"
+        ) from error
+
+
 def url_from(given: str | None, default: str | None = None) -> str:
     """The storage given to a command, else the one in the environment, else `default`."""
     url = given or os.environ.get(URL_VARIABLE) or default
@@ -228,7 +246,7 @@ def url_from(given: str | None, default: str | None = None) -> str:
 
 def _reason(error: Exception, url: str) -> str:
     """The first line of an error, without the secrets of the URL."""
-    text = str(error.__cause__ or error).strip().splitlines()[0]
+    text = next(iter(str(error.__cause__ or error).strip().splitlines()), "")
     found = None if url.startswith(SQLITE) else _parsed(url)
     secrets = [] if found is None else [found.password, *found.query.values()]
     for secret in secrets:

@@ -136,7 +136,8 @@ class Study:
             count = self._refresh(connection)
             found = [self._roll.slot(number) for number in range(count)]
             tried = {slot.attempt: slot for slot in found if slot.attempt is not None}
-            curves = self._attempts.curves(connection, [each for each in tried if each not in self._curves])
+            with storage.explain_damage(self.url):
+                curves = self._attempts.curves(connection, [each for each in tried if each not in self._curves])
         self._curves |= {attempt: curve for attempt, curve in curves.items() if tried[attempt].finished}
         known = self._curves | curves
         return [
@@ -157,8 +158,9 @@ class Study:
 
     def _refresh(self, connection: Any) -> int:
         """Read what has changed; return the number of slots."""
-        self._roll.update(self._attempts.changed(connection, self._roll.last, self._roll.running))
-        return self._attempts.slot_count(connection)
+        with storage.explain_damage(self.url):
+            self._roll.update(self._attempts.changed(connection, self._roll.last, self._roll.running))
+            return self._attempts.slot_count(connection)
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the first free slot; None if there is none at present."""
@@ -265,7 +267,7 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
 def open_study(url: str, name: str | None = None) -> Study:
     """Open a study in the storage; without a name, the only one there."""
     storage.check_exists(url)
-    with storage.explain_outage(url):
+    with storage.explain_outage(url), storage.explain_damage(url):
         return _opened(url, name)
 
 

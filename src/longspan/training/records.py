@@ -6,12 +6,13 @@ are left as they are.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from longspan.errors import InputError
 
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Status = Literal["running", "interrupted", "diverged", "done"]
 
 
@@ -25,9 +26,9 @@ class Standing(msgspec.Struct, frozen=True):
 class Validation(msgspec.Struct, frozen=True):
     """A line of metrics.jsonl."""
 
-    epoch: int
+    epoch: Whole
     valid_log_likelihood: float
-    step: int = 0
+    step: Whole = 0
     train_log_likelihood: float | None = None
     exact: bool = True
     best: bool = False
@@ -41,7 +42,7 @@ class Validation(msgspec.Struct, frozen=True):
 class Timing(msgspec.Struct, frozen=True):
     """A line of timing.jsonl."""
 
-    epoch: int
+    epoch: Whole
     seconds: float
     processor_seconds: float = 0.0
 
@@ -61,6 +62,8 @@ class Environment(msgspec.Struct, frozen=True):
     earlier: list[dict[str, Any]] = []
 
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+"""What decoding and checking raise; a whole number may be too large to be a float."""
 Kind = type[Standing] | type[Validation] | type[Timing] | type[Result] | type[Environment] | type[dict]
 
 
@@ -68,7 +71,7 @@ def document(content: bytes, kind: Kind, file: Path) -> dict:
     """Decode a document and check what is relied on."""
     try:
         return _checked(content, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{file} cannot be read ({error}); restore it or remove it") from error
 
 
@@ -78,7 +81,7 @@ def lines(content: bytes | None, kind: Kind, file: Path) -> list[dict]:
     for number, line in enumerate((content or b"").splitlines(keepends=True), 1):
         try:
             found.append(_checked(line, kind))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             if not line.endswith(b"\n"):
                 break
             raise InputError(f"line {number} of {file} cannot be read ({error}); restore the file") from error
@@ -88,4 +91,13 @@ def lines(content: bytes | None, kind: Kind, file: Path) -> list[dict]:
 def _checked(content: bytes, kind: Kind) -> dict:
     found = msgspec.json.decode(content, type=dict)
     msgspec.convert(found, kind)
-    return found
+    return _plain(found)
+
+
+def _plain(value: Any) -> Any:
+    """The value with floats in place of whole numbers that only a float can come near to."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    return float(value) if isinstance(value, int) and value.bit_length() > 63 else value
