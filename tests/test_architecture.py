@@ -25,7 +25,7 @@ LEVELS = [
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
     {"training", "evaluation", "probes", "sampling"},
-    {"progress", "memory", "export"},
+    {"progress", "memory", "export", "recipe_tables"},
     {"search", "recipes"},
     {"diagnostics", "playing"},
     {"library", "arms"},

@@ -33,6 +33,7 @@ from longspan.models.model import SequenceModel
 from longspan.playing.packing import Packed, Precision, measure, pack
 from longspan.playing.page import render
 from longspan.progress import TrainingDisplay
+from longspan.recipe_tables import USUAL
 from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
 from longspan.training.listeners import Listener
@@ -277,7 +278,7 @@ def _config(
         "momentum": settings.get("momentum"),
         "cell": settings.get("cell"),
     }
-    shipped = recipes.settings(recipe or recipes.USUAL[kind], content.name, kind, **chosen)
+    shipped = recipes.settings(recipe or USUAL[kind], content.name, kind, **chosen)
     return dataclasses.replace(shipped, **settings)
 
 

@@ -24,6 +24,7 @@ from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset
 from longspan.data.library import load, target_kind
 from longspan.errors import InputError
+from longspan.recipe_tables import USUAL
 from longspan.runtime import check_checkpoint_seconds, time_limit
 from longspan.search.worker import Limits
 from longspan.training.runs import Run
@@ -132,7 +133,7 @@ def configure(recipe: str | None, arguments: list[str]) -> Base:
         if recipe or named:
             raise InputError("--from takes the recipe of the run it names: give one of them")
         return _base_of(Run.open(Path(start)), data, changes)
-    chosen = (recipe or named or recipes.USUAL[targets], data, targets)
+    chosen = (recipe or named or USUAL[targets], data, targets)
     choices = {
         "optimizer": find_flag(arguments, "--optimizer") or changes.get("optimizer"),
         "momentum": _number(find_flag(arguments, "--momentum"), changes.get("momentum")),
