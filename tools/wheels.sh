@@ -30,6 +30,8 @@ wheel=$(ls "$dist"/*.whl)
     pip install --quiet "$wheel[music]"
     longspan train --data bach --max-epochs 1 --hidden-size 20 --run-dir tried
     longspan sample tried -o tried.mid --length 8
+    longspan sample bach -o shipped.mid --length 8 # a model that comes with the package
+    longspan play tried -o tried.html
     longspan doctor
 )
 echo "$wheel"
