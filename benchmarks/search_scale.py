@@ -48,6 +48,8 @@ SPACE = {
     "recurrent_scale": {"low": 0.2, "high": 1.0},
 }
 EPOCHS = 3
+SIZES: list[int] = []
+"""Bytes of memory of a worker after its first slot."""
 
 
 def score(config: TrainConfig, epoch: int) -> float:
@@ -83,7 +85,14 @@ def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> Non
         patiently(lambda: forget_losers(study, claim.slot, place))
     except ClaimLost:
         pass
+    if not SIZES:
+        SIZES.append(resident())
     shutil.rmtree(path, ignore_errors=True)  # ten thousand folders are nothing to leave behind
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def forget_losers(study: Study, slot: int, place: Place) -> None:
@@ -105,8 +114,8 @@ def be_a_worker(url: str, folder: Path, number: int) -> None:
         study = open_study(url, "scale")
         place = Place(folder, {}, patiently(lambda: study.artifacts(None)))
         work(study, data, place, worker=name, interrupted=lambda: False)
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    (folder / f"spent-{number}").write_text(str(spent.ru_utime + spent.ru_stime))
+    if SIZES:
+        (folder / f"grown-{number}").write_text(str(resident() - SIZES[0]))
     assert "jax" not in sys.modules
 
 
@@ -138,6 +147,10 @@ def server_seconds(folder: Path) -> float:
         elif int(fields[1]) == main:
             total += sum(map(int, fields[11:13]))
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def grown(file: Path) -> float:
+    return int(file.read_text()) / 1e6
 
 
 def simulate(slots: int, workers: int, killed: float) -> dict:
@@ -177,6 +190,7 @@ def simulate(slots: int, workers: int, killed: float) -> dict:
                 "killed": number - workers,
                 "client_ms": round(1000 * client / slots, 2),
                 "database_ms": round(1000 * database / slots, 2),
+                "largest_growth_mb": round(max(map(grown, folder.glob("grown-*")), default=0.0), 1),
                 "slots_per_second": round(slots / (time.monotonic() - began), 1),
             }
     finally:

@@ -10,6 +10,8 @@ whose arithmetic or random numbers enter. A change of any of these is refused un
 mentioned.
 """
 
+import ctypes
+import gc
 import math
 import os
 import platform
@@ -18,7 +20,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -72,6 +74,13 @@ def version(package: str) -> str | None:
 def available_cores() -> int:
     """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def return_memory() -> None:
+    """Give memory that is no longer used back to the system: compiled programs leave the heap full of holes."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # only the C library of GNU can
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _raise_interrupt() -> None:

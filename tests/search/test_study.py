@@ -1,6 +1,7 @@
 """Studies: a slot is claimed by one worker at a time, survives its death, and has one outcome in the end."""
 
 import dataclasses
+import io
 import json
 import signal
 import sqlite3
@@ -21,6 +22,7 @@ from longspan.search import attempts, machine, slots, storage
 from longspan.search.slots import REFERENCE_SLOTS, Outcome
 from longspan.search.space import define
 from longspan.search.study import ClaimLost, create_or_continue, open_study
+from tests.support import postgresql
 
 BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
 SPACE = {
@@ -57,6 +59,7 @@ def make_study(url: str, slots: int = 6, **options):
 CLAIM_ALL = """
 import sys, time
 from longspan.search.slots import Outcome
+from tests.support import postgresql
 from longspan.search.study import open_study
 from longspan.search import machine
 study = open_study(sys.argv[1], "tiny")
@@ -219,6 +222,16 @@ def test_what_a_claim_reads_does_not_grow_with_the_slots(sqlite, monkeypatch):
         study.record(study.claim("me"), DONE)
     assert max(read) == 1
     assert study.all_finished()
+
+
+def test_a_folder_of_locks_that_somebody_else_made_is_refused(tmp_path, monkeypatch):
+    """Whoever makes it first in a shared folder could put links there, through which locks would open other files."""
+    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    machine.machine_folder().symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="belongs to somebody else"), machine.present():
+        pass
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_diverged_slot_is_finished_and_never_wins(sqlite):
@@ -436,3 +449,31 @@ def test_what_is_no_secret_is_shown():
         storage.hide_password("postgresql+psycopg://me:x@host:5433/studies") == "postgresql://me:***@host:5433/studies"
     )
     assert storage.hide_password("sqlite:////tmp/study.db") == "sqlite:////tmp/study.db"
+
+
+def test_a_worker_needs_no_more_rights_than_the_page_names(tmp_path):
+    """The statements of docs/reliability.md, as they stand there."""
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
+    statements = page.partition("```sql\n")[2].partition("```")[0].replace("DATABASE studies", "DATABASE postgres")
+    with postgresql.running_server() as server:
+        owner = make_study(server.url, slots=2)
+        owner.artifacts(None)
+        with owner._storage.engine.begin() as connection:
+            connection.execute(sqlalchemy.text("REVOKE CREATE ON SCHEMA public FROM PUBLIC"))
+            for statement in filter(str.strip, statements.split(";")):
+                connection.execute(sqlalchemy.text(statement))
+        study = open_study(storage.normalized(server.url.replace("longspan@", "worker@")), "tiny")
+        kept = study.artifacts(None)
+        claim = study.claim("me")
+        claim.report([{"epoch": 1, "valid_log_likelihood": -3.0}])
+        claim.beat()
+        kept.store.write("x", io.BytesIO(b"content"))
+        kept.store.remove("x")
+        study.record(claim, DONE)
+        study.set_result({"slots": 2})
+        assert study.slots()[0].outcome == DONE
+        with (
+            pytest.raises(sqlalchemy.exc.ProgrammingError, match="permission denied"),
+            study._storage.engine.begin() as connection,
+        ):
+            connection.execute(sqlalchemy.text("CREATE TABLE mine (id INTEGER)"))

@@ -8,6 +8,7 @@ import getpass
 import os
 import secrets
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,8 +23,7 @@ def present() -> Iterator[str]:
     """Yield a name for this worker; other workers on this machine can tell that it is alive while the block lasts."""
     name = f"{to_plain_name(socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}"
     sign = _sign(name)
-    with explain_disk_errors(sign):
-        sign.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder()
     with file_lock(_lock(name)):
         with explain_disk_errors(sign):
             sign.touch()
@@ -94,6 +94,18 @@ def machine_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"longspan-workers-{user}"
 
 
+def _make_folder() -> None:
+    """Make the folder of this machine's locks; refuse one that others put there, with links to files of this user."""
+    folder = machine_folder()
+    with explain_disk_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.lstat()
+    if hasattr(os, "getuid") and (about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode)):
+        raise InputError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+    if hasattr(os, "getuid") and about.st_mode & 0o022:
+        os.chmod(folder, 0o700)
+
+
 def _sign(name: str) -> Path:
     return machine_folder() / f"{name}.alive"
 
@@ -105,6 +117,5 @@ def _lock(name: str) -> Path:
 def _claim(core: int, claims: ExitStack) -> bool:
     """Try to lock a core's file until the claims are closed."""
     file = machine_folder() / f"core-{core}"
-    with explain_disk_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder()
     return claims.enter_context(try_file_lock(file))

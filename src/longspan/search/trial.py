@@ -27,7 +27,7 @@ from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import Scores, SplitEvaluator
 from longspan.files import NameTaken, explain_disk_errors, try_file_lock, write_atomic
-from longspan.runtime import EnvironmentChanged, environment_changes
+from longspan.runtime import EnvironmentChanged, environment_changes, return_memory
 from longspan.search.artifacts import unpack
 from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
 from longspan.search.slots import REFERENCE_SLOTS, Outcome, Slot
@@ -79,6 +79,7 @@ def attempt(
         _give_back(study, claim)
         raise
     jax.clear_caches()  # the next slot has other shapes
+    return_memory()
 
 
 def _give_back(study: Study, claim: Claim) -> None:

@@ -119,6 +119,6 @@ function fromFragment(fragment, defaults, limits, size) {
 function valueOf(letter, text, size) {
   if (letter === "t") return Math.min(Math.max(Number(text) || 0, 0), 2);
   if (letter === "m" || letter === "s") return text === "1";
-  if (letter === "r") return text in ROLES ? text : "top";
+  if (letter === "r") return Object.hasOwn(ROLES, text) ? text : "top";
   return text.split(".").filter((word) => /^\d+$/.test(word)).map(Number).filter((key) => key < size);
 }
