@@ -42,7 +42,7 @@ def key_by_key(parameters, targets):
 
     def step(hidden, inputs):
         on, row, column = inputs
-        return hidden + on[..., None] * row, jax.nn.sigmoid(hidden) @ column
+        return hidden + jnp.multiply.outer(on, row), jax.nn.sigmoid(hidden) @ column
 
     on = jnp.moveaxis(jnp.asarray(targets, weights.dtype), -1, 0)
     _, columns = jax.lax.scan(step, hidden_bias, (on, weights, readout.T))

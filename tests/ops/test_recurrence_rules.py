@@ -34,7 +34,7 @@ def plain_scan(activation, drive, first, recurrent, leak, resets, length):
     def step(state, now):
         drive_now, reset = now
         state = jnp.where(reset[:, None], 0, state)
-        state = leak * state + (1 - leak) * function(state @ recurrent + drive_now)
+        state = leak[None] * state + (1 - leak[None]) * function(state @ recurrent + drive_now)
         return state, state
 
     hidden = jax.lax.scan(step, first, (drive, resets))[1]

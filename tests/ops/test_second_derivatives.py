@@ -25,7 +25,7 @@ def plain_walk(drive, first, recurrent):
         drive_now, reset = now
         state = jnp.where(reset[:, None], 0, state)
         inner = state @ recurrent + drive_now
-        state = LEAK * state + (1 - LEAK) * jnp.tanh(inner)
+        state = LEAK[None] * state + (1 - LEAK[None]) * jnp.tanh(inner)
         return state, (state, inner)
 
     return jax.lax.scan(step, first, (drive, RESETS))[1]
@@ -69,7 +69,8 @@ def test_of_nade(either_path):
     targets = jnp.asarray(RNG.random(shapes[0]) < 0.4, jnp.uint8)
 
     def plain(visible_bias, hidden_bias, weights, readout):
-        before = jnp.cumsum(targets[..., None] * weights, axis=2) - targets[..., None] * weights
+        added = targets[..., None].astype(jnp.float32) * weights[None, None]
+        before = jnp.cumsum(added, axis=2) - added
         units = jax.nn.sigmoid(hidden_bias[:, :, None] + before)
         return jnp.sum(jnp.cos(visible_bias + jnp.einsum("tbkh,hk->tbk", units, readout)))
 
@@ -87,8 +88,9 @@ def test_of_a_softmax_over_a_range(either_path):
     start, stop = jnp.array([0, 0, 3, 3]), jnp.array([3, 3, 6, 6])
 
     def plain(*floats):
-        logits = floats[0] @ floats[1].T + floats[2]
-        inside = (start[:, None] <= jnp.arange(6)) & (jnp.arange(6) < stop[:, None])
+        logits = floats[0] @ floats[1].T + floats[2][None]
+        words = jnp.arange(6)[None]
+        inside = (start[:, None] <= words) & (words < stop[:, None])
         normalizer = jax.nn.logsumexp(logits, axis=1, where=inside)
         return jnp.sum(jnp.exp(logits[jnp.arange(4), target] - normalizer))
 

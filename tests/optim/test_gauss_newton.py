@@ -38,7 +38,7 @@ def network(params, batch):
         pre = hidden @ params["w"] + drive
         return jnp.tanh(pre), (jnp.tanh(pre), pre)
 
-    drives = batch["inputs"] @ params["u"] + params["b"]
+    drives = batch["inputs"] @ params["u"] + params["b"][None, None]
     _, (hidden, pre) = jax.lax.scan(step, jnp.zeros(drives.shape[1:]), drives)
     return WithStructure(batch["scale"] * hidden[-1] @ params["v"], pre, 1 - hidden**2)
 

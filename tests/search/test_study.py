@@ -371,6 +371,25 @@ def test_presence_tells_the_living_from_the_dead_and_the_unknown():
     assert not machine.is_gone(crashed)
 
 
+def test_the_dead_are_known_until_the_storage_has_it(sqlite, monkeypatch):
+    """A worker that dies while it claims the slot of a dead one leaves that slot to be claimed at once by the next."""
+    study, next_one = make_study(sqlite, slots=1), open_study(sqlite)
+    with pytest.raises(RuntimeError), machine.present() as crashed:
+        study.claim(crashed)
+        raise RuntimeError
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(study, "_add_attempt", die)
+        study.claim("dies while it claims")
+    assert machine.is_gone(crashed)
+    assert next_one.claim("the next").slot == 0
+    assert study.claim("comes too late") is None
+    assert not machine.is_gone(crashed)
+
+
 def test_urls_are_brought_to_one_form(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert storage.normalized("sqlite:///a/../b.db") == f"sqlite:///{Path.cwd() / 'b.db'}"

@@ -78,7 +78,7 @@ class ClassFactored(SymbolOutput, OutputByRows):
     def loss_of(self, logits, targets):
         class_logits, word_logits = logits
         classes = self.classes_of(targets)
-        words = jnp.arange(word_logits.shape[-1])
+        words = jnp.broadcast_to(jnp.arange(word_logits.shape[-1]), word_logits.shape)
         start, stop = self.starts.value[classes][..., None], self.starts.value[classes + 1][..., None]
         member_logits = jnp.where((start <= words) & (words < stop), word_logits, -jnp.inf)
         return _negative_log_softmax(class_logits, classes) + _negative_log_softmax(member_logits, targets)

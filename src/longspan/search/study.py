@@ -164,16 +164,28 @@ class Study:
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the first free slot; None if there is none at present."""
-        with self._locked() as connection:
-            count = self._refresh(connection)
-            self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
+        try:
+            with self._locked() as connection:
+                claimed, buried = self._claim(connection, worker)
+        except BaseException:
+            self._roll = Roll()  # the transaction was undone, so what it changed here never happened
+            raise
+        for name in buried:
+            machine.forget(name)  # not before the storage has it: if we had died, nobody would know who else had
+        return claimed
+
+    def _claim(self, connection: Any, worker: str) -> tuple[Claim | None, list[str]]:
+        """The claim, and the names of the dead workers whose slots were freed for it."""
+        count = self._refresh(connection)
+        buried = self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
+        number = self._roll.first_free(count, prune=self.definition.prune)
+        if number is None:
+            buried += self._bury_dead(connection, at_most=len(self._roll.running))
             number = self._roll.first_free(count, prune=self.definition.prune)
-            if number is None and self._bury_dead(connection, at_most=len(self._roll.running)):
-                number = self._roll.first_free(count, prune=self.definition.prune)
-            if number is None:
-                return None
-            attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
-            return Claim(number, attempt, self._attempts)
+        if number is None:
+            return None, buried
+        attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
+        return Claim(number, attempt, self._attempts), buried
 
     def record(self, claim: Claim, outcome: Outcome) -> None:
         """Write how a claimed slot ended."""
@@ -222,8 +234,8 @@ class Study:
         told = {"slot": number, **attributes}
         return self._attempts.add(connection, self._roll.count, state, parameters, told, score)
 
-    def _bury_dead(self, connection: Any, at_most: int) -> bool:
-        """Free the slots of dead workers: elsewhere after the grace period, on this machine at once.
+    def _bury_dead(self, connection: Any, at_most: int) -> list[str]:
+        """Free the slots of dead workers, elsewhere after the grace period, on this machine at once; return their names.
 
         Of many workers on this machine only some are looked for each time, the others by the next claims.
         """
@@ -240,10 +252,9 @@ class Study:
                 dead.append(number)
         for number in dead:
             self._attempts.change(number, state=self._states.FAIL, connection=connection)
-            machine.forget(workers[number] or "")
         if dead:
             self._refresh(connection)
-        return bool(dead)
+        return [name for number in dead if (name := workers[number])]
 
 
 def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:

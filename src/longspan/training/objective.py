@@ -172,7 +172,7 @@ class Objective:
             keys = _keys(context, carry)
             hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
             if isinstance(model.output, OutputByRows):
-                scale = self.scale * chunk.mask
+                scale = jnp.where(chunk.mask, self.scale, 0.0)
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
             else:
                 losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), None

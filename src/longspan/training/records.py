@@ -35,7 +35,7 @@ class Validation(msgspec.Struct, frozen=True):
     gradient_norm: float | None = None
     clipped: float | None = None
     learning_rate: float | None = None
-    gradient_by_lag: list[float | None] = []
+    gradient_by_lag: dict[str, float | None] = {}
     dead_units: float | None = None
 
 
