@@ -49,7 +49,7 @@ def strict_promotion(request):
 
 
 MOST_MAPPINGS = 20_000
-"""Linux gives a process 65,530 memory mappings, and XLA takes a few for every program: one worker compiles thousands."""
+"""Linux allows a process 65,530 memory mappings; XLA takes a few for each of the thousands of programs it compiles."""
 
 
 @pytest.fixture(autouse=True, scope="module")

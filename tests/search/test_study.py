@@ -375,15 +375,16 @@ def test_the_dead_are_known_until_the_storage_has_it(sqlite, monkeypatch):
     """A worker that dies while it claims the slot of a dead one leaves that slot to be claimed at once by the next."""
     study, next_one = make_study(sqlite, slots=1), open_study(sqlite)
     with pytest.raises(RuntimeError), machine.present() as crashed:
-        study.claim(crashed)
         raise RuntimeError
+    study.claim(crashed)
 
     def die(*_, **__):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(study, "_add_attempt", die)
-        study.claim("dies while it claims")
+        with pytest.raises(KeyboardInterrupt):
+            study.claim("dies while it claims")
     assert machine.is_gone(crashed)
     assert next_one.claim("the next").slot == 0
     assert study.claim("comes too late") is None

@@ -235,7 +235,7 @@ class Study:
         return self._attempts.add(connection, self._roll.count, state, parameters, told, score)
 
     def _bury_dead(self, connection: Any, at_most: int) -> list[str]:
-        """Free the slots of dead workers, elsewhere after the grace period, on this machine at once; return their names.
+        """Free the slots of dead workers (elsewhere after the grace period, here at once) and return their names.
 
         Of many workers on this machine only some are looked for each time, the others by the next claims.
         """
