@@ -211,3 +211,28 @@ def test_help_and_bad_input_do_not_import_jax():
     )
     asked = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
     assert asked.returncode == 0, asked.stderr
+
+
+NEED_OPTUNA = {"longspan.search.attempts", "longspan.search.trial"}
+"""Imported by searches as they begin, after the user has been told what is missing."""
+
+
+def test_everything_is_imported_without_the_extras():
+    """`pip install longspan` brings none of them, and nothing but the commands that need one may miss it."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    named = [name for names in project["optional-dependencies"].values() for name in names]
+    extras = {re.split(r"\W", name)[0] for name in named} - {"longspan"} | {"sqlalchemy"}
+    names = {f"longspan.{module_of(path)}".removesuffix(".__init__") for path in MODULES if path.stem != "__main__"}
+    modules = sorted(names - NEED_OPTUNA)
+    probe = f"""
+import importlib, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {extras!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+for name in {modules!r}:
+    importlib.import_module(name)
+"""
+    tried = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
+    assert tried.returncode == 0, tried.stderr

@@ -4,11 +4,14 @@ An attempt whose worker died is marked as failed and its slot is free again, so 
 one outcome, which is final.
 """
 
-from typing import Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from longspan.search.attempts import Attempt
+if TYPE_CHECKING:  # it needs Optuna, which only those have who search
+    from longspan.search.attempts import Attempt
 
 REFERENCE_SLOTS = 5
 """With pruning, the number of slots that always run to their end and serve as references for all others."""

@@ -5,11 +5,13 @@ again, so a slot may have many attempts but only one outcome. Studies are theref
 numbers.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,9 +19,11 @@ from longspan.errors import InputError
 from longspan.files import check_plain_name
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
-from longspan.search.attempts import Attempts, Finished
 from longspan.search.slots import Outcome, Roll, Slot
 from longspan.search.space import HEARTBEAT_SECONDS, StudyDefinition, check_same
+
+if TYPE_CHECKING:  # it needs Optuna, which only those have who search
+    from longspan.search.attempts import Attempts
 
 CHECKED_AT_ONCE = 8
 """Workers of this machine that a claim looks for, to find out whether they have died."""
@@ -53,6 +57,8 @@ class Claim:
 
     def change(self, **changes: Any) -> None:
         """See `Attempts.change`; raises `ClaimLost` if the slot has been given to another worker."""
+        from longspan.search.attempts import Finished
+
         try:
             self._attempts.change(self.attempt, **changes)
         except Finished as error:
@@ -90,6 +96,8 @@ class Study:
     """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
     def __init__(self, url: str, definition: StudyDefinition, optuna_study, rdb_storage):
+        from longspan.search.attempts import Attempts
+
         self.url = url
         self.definition = definition
         self._study = optuna_study
