@@ -106,7 +106,8 @@ class TrainConfig:
     # Memory
     memory: str = "none"
     """What a trained model is given to recall its own past with, its few weights fitted to the validation split: recall
-    (copies of earlier steps), cache (text: symbols used lately in a similar state), one of your own, or none."""
+    (copies of earlier steps), cache (text: symbols used lately in a similar state), dynamic (the network goes on
+    learning from what it reads), recall+dynamic, cache+dynamic, one of your own, or none."""
 
     cues: str = "none"
     """What the network of music is told beside the last frame: recall (the frame that followed when the song last went

@@ -122,7 +122,7 @@ class SplitEvaluator:
 
     def _accuracy(self, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
         if not isinstance(model.output, EstimatedOutput):
-            return self._means(_accuracies(ACCURACY_SAMPLES), model, key)
+            return self._means(sampled_accuracies(ACCURACY_SAMPLES), model, key)
         key_choice, key_chains = jax.random.split(key)
         hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
         targets = self._counted(self.chunks.targets)
@@ -237,7 +237,9 @@ ERRORS = ("error_rate", "class_accuracy", "squared_error", "r2")
 
 
 @cache
-def _accuracies(samples: int) -> Callable:
+def sampled_accuracies(samples: int) -> Callable:
+    """Figures for `walk`: the accuracies of frames drawn from the output, averaged over some draws."""
+
     def figures(model, hidden, chunk, key):
         def one(key):
             return frame_accuracies(chunk.targets, model.output.sample(hidden, key=key))

@@ -63,7 +63,8 @@ class Trained:
         """Fit a memory of the song or text to the model, on the validation split, and keep it in the run folder.
 
         Args:
-            memory: `recall`, `cache` (text) or one of your own; by default what suits the data.
+            memory: `recall`, `cache` (text), `dynamic`, `recall+dynamic`, `cache+dynamic` or one of your own; by
+                default what suits the data.
             data: as for `evaluate`.
         """
         content = self._data(data)

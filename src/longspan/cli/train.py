@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -137,7 +137,8 @@ class RememberOptions:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     memory: str | None = None
-    """recall, cache (text) or one of your own; by default what suits the data."""
+    """recall, cache (text), dynamic (the network goes on learning from what it reads), recall+dynamic, cache+dynamic or
+    one of your own; by default what suits the data."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""
     json: bool = False
@@ -253,6 +254,7 @@ def scores_of(run: Run, model: Any, content: Dataset, split: str) -> dict[str, A
             "memory": memory.name,
             "recalled": found.recalled,
             split: scores,
+            "learned_every": None if memory.adaptation is None else memory.adaptation.segment,
             "trails": found.longest_trails(),
         }
     return result
@@ -323,8 +325,18 @@ def show_scores(run: Run, data: Dataset, split: str, result: dict[str, Any], rea
         table.add_row(label, *(metric.show(figures.get(metric.name)) for metric in metrics))
     console.print(table)
     if remembered:
-        console.print(f"{remembered['recalled']:.1%} of the steps were recalled from the same {PIECE[run.data.kind]}.")
+        for line in _about_memory(remembered, PIECE[run.data.kind]):
+            console.print(line)
     console.print(next_commands(run, split), markup=False)
+
+
+def _about_memory(remembered: dict[str, Any], piece: str) -> Iterator[str]:
+    """What the memory did, one line each."""
+    if every := remembered.get("learned_every"):
+        steps = "every step" if every == 1 else f"every {every} steps"
+        yield f"The network went on learning from each {piece}, after {steps}."
+    if remembered["recalled"]:
+        yield f"{remembered['recalled']:.1%} of the steps were recalled from the same {piece}."
 
 
 PIECE = {"music": "song", "text": "text"}

@@ -15,16 +15,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import jax
 import numpy as np
 
 from longspan.data.dataset import Dataset
 from longspan.data.lookup import sequences_of
 from longspan.errors import InputError
-from longspan.evaluation import Scores, SplitEvaluator, walk
-from longspan.memory.interface import Memory, Recollection, Trail, in_other_units, register_memory
+from longspan.evaluation import Scores
+from longspan.memory.adapting import SplitReading, adaptations
+from longspan.memory.interface import (
+    Adaptation,
+    Memory,
+    Recollection,
+    Trail,
+    in_other_units,
+    kept_adaptation,
+    register_memory,
+)
 from longspan.models.model import SequenceModel
 from longspan.models.rbm import EstimatedOutput
 
@@ -57,19 +65,35 @@ class Cache(Memory):
         kernels: how the past is weighed.
         shares: the weight of the network, then of the cache of each kernel; they sum to one.
         fit: how the parameters were found, for the record.
+        adaptation: how the network goes on learning while it reads; not at all by default.
     """
 
     name = "cache"
+    adapts: ClassVar[bool] = False
 
-    def __init__(self, kernels: Sequence[Kernel], shares: Sequence[float], fit: dict[str, float] | None = None):
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        shares: Sequence[float],
+        fit: dict[str, float] | None = None,
+        adaptation: Adaptation | None = None,
+    ):
         sensible = all(kernel.window >= 1 and kernel.sharpness >= 0 for kernel in kernels)
         if not sensible or len(shares) != len(kernels) + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
             raise InputError("the cache memory has impossible parameters: fit it again by `longspan remember`")
         self.kernels, self.shares, self.fit = list(kernels), list(shares), fit or {}
+        self.adaptation = adaptation
 
     @classmethod
     def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Cache:
-        read = _read(model, data, split)
+        tried = adaptations(model, data, split) if cls.adapts else [None]
+        return max(
+            (cls._fitted(model, data, split, each) for each in tried), key=lambda each: each.fit["log_likelihood"]
+        )
+
+    @classmethod
+    def _fitted(cls, model: SequenceModel, data: Dataset, split: str, adaptation: Adaptation | None) -> Cache:
+        read = _read(model, data, split, adaptation)
         few = [read[0].first(STEPS_TO_CHOOSE)]
         rows = _probabilities(few, [*LATELY, *CHOICES])
         fixed, choices = rows[: 1 + len(LATELY)], rows[1 + len(LATELY) :]
@@ -77,17 +101,21 @@ class Cache(Memory):
         kernels = [*LATELY, CHOICES[int(np.argmax(judged))]]
         probabilities = _probabilities(read, kernels)
         shares, mean = _fit_shares(probabilities)
-        return cls(kernels, shares, {"log_likelihood": mean, "network": float(np.log(probabilities[0]).mean())})
+        network = float(np.log(probabilities[0]).mean())
+        return cls(kernels, shares, {"log_likelihood": mean, "network": network}, adaptation)
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Cache:
-        return cls([Kernel(**kernel) for kernel in values["kernels"]], values["shares"], values["fit"])
+        kernels = [Kernel(**kernel) for kernel in values["kernels"]]
+        return cls(kernels, values["shares"], values["fit"], kept_adaptation(values))
 
     def values(self) -> dict[str, Any]:
-        return {"kernels": [kernel._asdict() for kernel in self.kernels], "shares": self.shares, "fit": self.fit}
+        kernels = [kernel._asdict() for kernel in self.kernels]
+        learned = {} if self.adaptation is None else {"adaptation": self.adaptation._asdict()}
+        return {"kernels": kernels, "shares": self.shares, "fit": self.fit, **learned}
 
     def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
-        read = _read(model, data, split)
+        read = _read(model, data, split, self.adaptation)
         weighted = np.asarray(self.shares)[:, None] * _probabilities(read, self.kernels)
         steps = np.log(weighted.sum(axis=0))
         recalled = weighted[1:].sum(axis=0) > weighted[0]
@@ -95,6 +123,14 @@ class Cache(Memory):
         bounds = np.cumsum([len(part.symbols) for part in read])[:-1]
         trails = [_trail(part.symbols, each) for part, each in zip(read, np.split(recalled, bounds), strict=True)]
         return Recollection(Scores(mean, **in_other_units(data, mean)), steps, float(recalled.mean()), trails)
+
+
+@register_memory
+class CacheDynamic(Cache):
+    """The cache over a network that goes on learning while it reads."""
+
+    name = "cache+dynamic"
+    adapts = True
 
 
 class _Text(NamedTuple):
@@ -109,17 +145,17 @@ class _Text(NamedTuple):
         return _Text(*(part[:most] for part in self))
 
 
-def _read(model: SequenceModel, data: Dataset, split: str) -> list[_Text]:
+def _read(model: SequenceModel, data: Dataset, split: str, adaptation: Adaptation | None) -> list[_Text]:
     if data.record.kind != "text":
         raise InputError(f"the cache memory is for text, these data are {data.record.kind}: use recall")
     if isinstance(model.output, EstimatedOutput):
         raise InputError(f"the cache memory needs an exact likelihood: got {type(model.output).__name__}")
-    evaluator = SplitEvaluator(data, split)
-    walked = walk(_log_probs_and_hidden, evaluator.lanes, model, evaluator.chunks, jax.random.key(0))
+    reading = SplitReading(model, data, split, adaptation)
+    walked = reading.walk(_log_probs_and_hidden)
     network, hidden = np.asarray(walked["network"]), np.asarray(walked["hidden"])
     return [
-        _Text(network[sequence], hidden[sequence], evaluator.chunks.targets[sequence])
-        for sequence in sequences_of(evaluator.chunks)
+        _Text(network[sequence], hidden[sequence], reading.chunks.targets[sequence])
+        for sequence in sequences_of(reading.chunks)
     ]
 
 

@@ -177,5 +177,5 @@ def _terms(evidence: Evidence, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     copied = np.logaddexp.reduce(np.where(evidence.hits, scores, -np.inf), axis=1)
     right = np.logaddexp(evidence.network.astype(float), copied)
     total = np.logaddexp(0, np.logaddexp.reduce(scores, axis=1))
-    slopes = np.where(evidence.hits, np.exp(scores - right[:, None]), 0) - np.exp(scores - total[:, None])
+    slopes = np.exp(np.where(evidence.hits, scores - right[:, None], -np.inf)) - np.exp(scores - total[:, None])
     return right - total, slopes

@@ -58,10 +58,34 @@ class Trail(NamedTuple):
         return Trail(min(length, self.length), self.steps[:count], self.places[:count])
 
 
+class Adaptation(NamedTuple):
+    """How a network learns from what it reads."""
+
+    segment: int
+    """Steps between two updates."""
+    rate: float
+    """Size of an update, in weights."""
+    decay: float
+    """Share of the way back to the weights of training, taken at every update."""
+
+
+def kept_adaptation(values: dict[str, Any]) -> Adaptation | None:
+    """The adaptation in the values of a memory; None if it has none."""
+    kept = values.get("adaptation")
+    if kept is None:
+        return None
+    found = Adaptation(**kept)
+    if found.segment < 1 or found.rate <= 0 or not 0 <= found.decay < 1:
+        raise InputError("the memory has impossible parameters: fit it again by `longspan remember`")
+    return found
+
+
 class Memory(ABC):
     """A memory with its parameters; derive your own and register it with `register_memory`."""
 
     name: ClassVar[str]
+    adaptation: Adaptation | None = None
+    """How the network goes on learning while it is scored; None if it does not."""
 
     @classmethod
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,19 @@ from jaxtyping import Array, Float
 from longspan.data.dataset import Chunks, Dataset
 from longspan.data.lookup import NONE, Found, look_up_split, sequences_of
 from longspan.errors import InputError
-from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, frame_accuracies, walk
+from longspan.evaluation import ACCURACY_SAMPLES, Scores, frame_accuracies, sampled_accuracies
 from longspan.memory import gate
-from longspan.memory.interface import Memory, Recollection, Trail, check_remembers, in_other_units, register_memory
+from longspan.memory.adapting import SplitReading, adaptations
+from longspan.memory.interface import (
+    Adaptation,
+    Memory,
+    Recollection,
+    Trail,
+    check_remembers,
+    in_other_units,
+    kept_adaptation,
+    register_memory,
+)
 from longspan.memory.sampling import Recalling
 from longspan.models.model import SequenceModel
 from longspan.models.rbm import EstimatedOutput
@@ -31,14 +41,22 @@ class Recall(Memory):
         weights: of the features of a candidate, by name.
         candidates: largest number of candidates per step.
         fit: how the weights were found, for the record.
+        adaptation: how the network goes on learning while it reads; not at all by default.
     """
 
     name = "recall"
+    adapts: ClassVar[bool] = False
 
-    def __init__(self, weights: dict[str, float], candidates: int, fit: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        weights: dict[str, float],
+        candidates: int,
+        fit: dict[str, Any] | None = None,
+        adaptation: Adaptation | None = None,
+    ):
         if set(weights) != set(gate.FEATURES):
             raise InputError("the recall memory has weights of other features: fit it again by `longspan remember`")
-        self.weights, self.candidates, self.fit = weights, candidates, fit or {}
+        self.weights, self.candidates, self.fit, self.adaptation = weights, candidates, fit or {}, adaptation
 
     @classmethod
     def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Recall:
@@ -46,20 +64,23 @@ class Recall(Memory):
         if isinstance(model.output, EstimatedOutput):
             raise InputError(f"the recall memory needs an exact likelihood: got {type(model.output).__name__}")
         candidates = CANDIDATES[data.record.kind]
-        found = gate.fit(_Reading(model, data, split, candidates).evidence)
+        tried = adaptations(model, data, split) if cls.adapts else [None]
+        fits = [gate.fit(_Reading(model, data, split, candidates, each).evidence) for each in tried]
+        found, adaptation = max(zip(fits, tried, strict=True), key=lambda pair: pair[0].held_out)
         fit = {name: value for name, value in found._asdict().items() if name != "weights"}
-        return cls(found.weights, candidates, fit)
+        return cls(found.weights, candidates, fit, adaptation)
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Recall:
-        return cls(values["weights"], values["candidates"], values["fit"])
+        return cls(values["weights"], values["candidates"], values["fit"], kept_adaptation(values))
 
     def values(self) -> dict[str, Any]:
-        return {"candidates": self.candidates, "weights": self.weights, "fit": self.fit}
+        learned = {} if self.adaptation is None else {"adaptation": self.adaptation._asdict()}
+        return {"candidates": self.candidates, "weights": self.weights, "fit": self.fit, **learned}
 
     def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:
         check_remembers(data.record)
-        reading = _Reading(model, data, split, self.candidates)
+        reading = _Reading(model, data, split, self.candidates, self.adaptation)
         evidence = reading.evidence
         mixed = gate.mix(jnp.asarray(evidence.values), jnp.asarray(evidence.exist), self._array)
         steps = np.asarray(gate.mixed_log_prob(mixed, jnp.asarray(evidence.network), jnp.asarray(evidence.hits)))
@@ -77,6 +98,14 @@ class Recall(Memory):
         return jnp.asarray(gate.as_array(self.weights))
 
 
+@register_memory
+class RecallDynamic(Recall):
+    """The recall memory over a network that goes on learning while it reads."""
+
+    name = "recall+dynamic"
+    adapts = True
+
+
 class _WithPast(NamedTuple):
     """`Chunks`, and what the past proposes at each of their steps."""
 
@@ -91,20 +120,20 @@ class _WithPast(NamedTuple):
 class _Reading:
     """A split read by a model, with the candidates that its past proposes."""
 
-    def __init__(self, model: SequenceModel, data: Dataset, split: str, candidates: int):
-        self.model, self.data = model, data
-        self.evaluator = SplitEvaluator(data, split)
+    def __init__(self, model: SequenceModel, data: Dataset, split: str, candidates: int, adaptation: Adaptation | None):
+        self.data = data
+        self.reading = SplitReading(model, data, split, adaptation)
         self.recalled = look_up_split(self.chunks, candidates)
 
     @property
     def chunks(self) -> Chunks:
-        return self.evaluator.chunks
+        return self.reading.chunks
 
     @cached_property
     def evidence(self) -> gate.Evidence:
         """Candidates with their features, by counted step."""
         with_past = _WithPast(*self.chunks, self.recalled.steps)
-        walked = walk(_log_probs, self.evaluator.lanes, self.model, with_past, jax.random.key(0))
+        walked = self.reading.walk(_log_probs, with_past)
         found = Found(*(part[self.chunks.mask] for part in self.recalled.found))
         exist = found.level > NONE
         network = np.asarray(walked["candidates"])[self.chunks.mask]
@@ -121,7 +150,7 @@ class _Reading:
         """Expected accuracy of a frame drawn from the mixture; the part of the copies needs no sampling."""
         if "accuracy" not in self.data.metrics:
             return {}
-        walked = walk(_sampled_accuracies, self.evaluator.lanes, self.model, self.chunks, jax.random.key(0))
+        walked = self.reading.walk(sampled_accuracies(ACCURACY_SAMPLES))
         true = jnp.asarray(self.chunks.targets[self.chunks.mask])[:, None]
         copies = frame_accuracies(true, jnp.asarray(self.recalled.steps[self.chunks.mask]))
         weight, weights = np.exp(np.asarray(mixed.network)), np.exp(np.asarray(mixed.candidates))
@@ -162,11 +191,3 @@ def _log_probs(model, hidden, chunk, key):
     score = partial(model.output.log_prob, hidden, length=chunk.lengths, key=key)
     candidates = jax.lax.map(lambda steps: score(steps), jnp.moveaxis(chunk.recalled, 2, 0))
     return {"truth": score(chunk.targets), "candidates": jnp.moveaxis(candidates, 0, 2)}
-
-
-def _sampled_accuracies(model, hidden, chunk, key):
-    def one(key):
-        return frame_accuracies(chunk.targets, model.output.sample(hidden, key=key))
-
-    each = jax.lax.map(one, jax.random.split(key, ACCURACY_SAMPLES))
-    return jax.tree.map(lambda values: jnp.mean(values, axis=0), each)

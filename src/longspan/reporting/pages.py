@@ -161,11 +161,16 @@ def _score_tile(score: ScoreValue) -> str:
 
 def _memory(memory: MemoryValue) -> str:
     """Which steps of the test split were recalled, and from where."""
-    about = (
-        f"{100 * memory.recalled:.1f} % of the steps of the test split were recalled, not newly made. Each point "
-        "is such a step, and its height the earlier step of the same piece that it copies: rising lines are passages "
-        "that come again."
-    )
+    about = ""
+    if memory.learned_every is not None:
+        after = "every step" if memory.learned_every == 1 else f"every {memory.learned_every} steps"
+        about += f"While it was scored, the network went on learning from each piece, after {after}. "
+    if memory.recalled:
+        about += (
+            f"{100 * memory.recalled:.1f} % of the steps of the test split were recalled, not newly made. Each point "
+            "is such a step, and its height the earlier step of the same piece that it copies: rising lines are "
+            "passages that come again."
+        )
     figures = [markup.chart_figure(framed(chart)) for chart in memory_charts(memory)]
     return f'<h3>Memory</h3><p class="lead">{about}</p>{markup.grid(figures)}'
 

@@ -55,6 +55,8 @@ class MemoryValue(msgspec.Struct, frozen=True):
     """Share of the steps that were recalled."""
     test: dict[str, float]
     trails: list[TrailValue] = []
+    learned_every: int | None = None
+    """Steps after which the network went on learning from what it had read; None if it did not."""
 
 
 class RunReport(msgspec.Struct, frozen=True, tag="run", tag_field="report"):
