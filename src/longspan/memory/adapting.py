@@ -217,6 +217,7 @@ class Dynamic(Memory):
         return cls(adaptation)
 
     def values(self) -> dict[str, Any]:
+        assert self.adaptation is not None
         return {"adaptation": self.adaptation._asdict()}
 
     def recollect(self, model: SequenceModel, data: Dataset, split: str) -> Recollection:

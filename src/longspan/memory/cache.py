@@ -87,9 +87,8 @@ class Cache(Memory):
     @classmethod
     def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Cache:
         tried = adaptations(model, data, split) if cls.adapts else [None]
-        return max(
-            (cls._fitted(model, data, split, each) for each in tried), key=lambda each: each.fit["log_likelihood"]
-        )
+        fits: list[Cache] = [cls._fitted(model, data, split, each) for each in tried]
+        return max(fits, key=lambda each: each.fit["log_likelihood"])
 
     @classmethod
     def _fitted(cls, model: SequenceModel, data: Dataset, split: str, adaptation: Adaptation | None) -> Cache:
