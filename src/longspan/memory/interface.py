@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -110,9 +110,13 @@ class Memory(ABC):
         return None
 
 
-def register_memory(memory: type[Memory]) -> type[Memory]:
+Kind = TypeVar("Kind", bound=type[Memory])
+
+
+def register_memory(memory: Kind) -> Kind:
     """A decorator that registers a class of memories under its name."""
-    return MEMORIES.register(memory.name)(memory)
+    MEMORIES.register(memory.name)(memory)
+    return memory
 
 
 def remember(run: Run, name: str, model: SequenceModel, data: Dataset) -> Memory:
