@@ -1,12 +1,14 @@
 """What a slot costs beside its training: many slots over many workers, with a stub in place of training.
 
     python -m benchmarks.search_scale --slots 100 1000 10000 --workers 64 --killed 0.2
+    python -m benchmarks.search_scale --slots 10000 --shards
 
 Everything but training is real: the storage on a PostgreSQL server of its own, claims, heartbeats, run folders with
 their checksums, outcomes. The stub computes a score from the settings of a slot and imports no JAX. Workers are forked
 from one process that has everything imported; a share of them is killed at random and started again. Processor time is
 that of all workers and of all processes of the server, divided by the slots. Afterwards every slot must have the
-outcome that its settings give, whatever was killed.
+outcome that its settings give, whatever was killed. `--shards` runs a comparison of methods of that many slots in one
+process without any storage. Every line is added to results/benchmarks/search_scale.jsonl.
 """
 
 import argparse
@@ -25,8 +27,11 @@ import traceback
 import types
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import longspan.search
+import msgspec
+
+import longspan
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
 from longspan.search import machine
@@ -48,6 +53,7 @@ SPACE = {
     "recurrent_scale": {"low": 0.2, "high": 1.0},
 }
 EPOCHS = 3
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "search_scale.jsonl"
 SIZES: list[int] = []
 """Bytes of memory of a worker after its first slot."""
 
@@ -65,7 +71,7 @@ def outcome_of(config: TrainConfig) -> Outcome:
 
 
 def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> None:
-    """The stub of `longspan.search.trial.attempt`: a run folder and its reports without training."""
+    """A run folder and its reports without training, in place of `longspan.search.trial.attempt`."""
     config, path = study.definition.config_of(claim.slot), run_path(place.folder, claim.slot)
     assert place.artifacts is not None
     try:
@@ -105,15 +111,12 @@ def forget_losers(study: Study, slot: int, place: Place) -> None:
 
 def be_a_worker(url: str, folder: Path, number: int) -> None:
     """The life of a forked worker."""
-    stub: Any = types.ModuleType("longspan.search.trial")
-    stub.attempt, stub.conclude = attempt, lambda *_: None
-    sys.modules[stub.__name__] = stub
-    longspan.search.__dict__["trial"] = stub
+    stub = types.SimpleNamespace(attempt=attempt, conclude=lambda *_: None)
     data: Any = DataRecord("music", "stub", 88, frames_per_beat=2)
     with machine.present() as name:
         study = open_study(url, "scale")
         place = Place(folder, {}, patiently(lambda: study.artifacts(None)))
-        work(study, data, place, worker=name, interrupted=lambda: False)
+        work(study, data, place, worker=name, interrupted=lambda: False, trial=stub)
     if SIZES:
         (folder / f"grown-{number}").write_text(str(resident() - SIZES[0]))
     assert "jax" not in sys.modules
@@ -197,16 +200,67 @@ def simulate(slots: int, workers: int, killed: float) -> dict:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def simulate_shard(slots: int) -> dict:
+    """Run one shard of a comparison with as many slots, whose training is a stub."""
+    from longspan.arms import runner
+    from longspan.arms.protocol import Budget, Shard, define
+    from longspan.arms.records import SlotResult, SlotTiming, read_lines
+
+    definition = define("jsb", "frames", "stub", {100: 243}, -12.0)
+    definition = msgspec.structs.replace(definition, arms=("sgd+c",), budget=Budget(slots, 1000))
+    data: Any = types.SimpleNamespace(name="jsb", record=DataRecord("music", "jsb", 88, frames_per_beat=2))
+
+    def run_task(folder, data, task, environment, interrupted) -> runner.Ended:
+        config = task.config_of(definition)
+        run = runner._opened(folder.runs / task.name, config, data, environment)
+        with run.locked():
+            run.set_status("running")
+            for epoch in range(1, EPOCHS + 1):
+                run.append_metrics({"epoch": epoch, "valid_log_likelihood": score(config, epoch)})
+            run.set_status("done")
+        best = max(score(config, epoch) for epoch in range(1, EPOCHS + 1))
+        marks = (definition.identity, "stub", "stub")
+        result = SlotResult("jsb", task.slot, task.arm, "done", best, best, 1, EPOCHS, 1000, "", {}, *marks)
+        return runner.Ended(result, SlotTiming("jsb", task.slot, task.arm, definition.identity, 0.0, "stub"))
+
+    with (
+        tempfile.TemporaryDirectory(prefix="longspan-scale-") as place,
+        mock.patch.object(runner, "_run_task", run_task),
+    ):
+        folder, began = runner.StudyFolder(Path(place), definition, Shard()), time.monotonic()
+        before = time.process_time()
+        for _ in runner.run_tasks(folder, data, runner.slot_tasks(definition, Shard()), environment={}):
+            pass
+        spent = time.process_time() - before
+        (file,) = Path(place).glob("*-1of1.jsonl")
+        assert len(read_lines(file, SlotResult)) == slots
+    return {
+        "slots": slots,
+        "workers": "one shard",
+        "client_ms": round(1000 * spent / slots, 2),
+        "slots_per_second": round(slots / (time.monotonic() - began), 1),
+    }
+
+
+def processor() -> str:
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--slots", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--killed", type=float, default=0.0, help="share of the workers that is killed once")
+    parser.add_argument("--shards", action="store_true", help="a shard of a comparison of methods, without storage")
     options = parser.parse_args()
     for slots in options.slots:
-        found = simulate(slots, options.workers, options.killed)
-        sys.stdout.write(json.dumps({**found, "processor": platform.processor() or platform.machine()}) + "\n")
+        found = simulate_shard(slots) if options.shards else simulate(slots, options.workers, options.killed)
+        line = json.dumps({**found, "processor": processor(), "version": longspan.__version__}) + "\n"
+        sys.stdout.write(line)
         sys.stdout.flush()
+        with RESULTS.open("a") as file:
+            file.write(line)
 
 
 if __name__ == "__main__":

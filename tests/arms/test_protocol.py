@@ -5,13 +5,12 @@ import hashlib
 import itertools
 import sys
 
-import jax
 import msgspec
 import pytest
 
 from longspan import recipes
 from longspan.arms import protocol
-from longspan.arms.protocol import BUDGETS, RECIPE_SLOT, Budget, Shard, define
+from longspan.arms.protocol import BUDGETS, RECIPE_SLOT, Shard, define
 from longspan.arms.records import (
     DEFINITION,
     RESULTS,
@@ -34,7 +33,6 @@ from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.training.loop import train
 from longspan.training.runs import Run
-from tests.support.catalog import tiny_music
 
 JSB = define("jsb", "frames", "print", {100: 243}, -12.0)
 LETTER_FIELDS = {
@@ -132,18 +130,6 @@ def test_a_torn_last_line_is_passed_over_and_a_torn_middle_one_refused(tmp_path)
     file.write_bytes(lines[0][:-7] + b"\n" + lines[1])
     with pytest.raises(InputError, match="line 1"):
         read_lines(file, SlotResult)
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """A study of three short slots per arm on a few songs."""
-    data = dataclasses.replace(tiny_music(), name="jsb")
-    monkeypatch.setitem(BUDGETS, "jsb", Budget(3, 10))
-    monkeypatch.setattr(jax, "clear_caches", lambda: None)  # the few shapes there are come again and again
-    small = protocol.MUSIC_NUISANCES | {"hidden_size": [6, 9]}
-    monkeypatch.setitem(protocol.NUISANCES, "frames", small)
-    monkeypatch.setitem(protocol.NADE_SETTINGS, "nade_size", [5])
-    return data
 
 
 ARMS = ("sgd", "nade:sgd+crm")
@@ -318,9 +304,10 @@ def test_bad_input_is_one_line(tmp_path, capsys):
     for arguments in (["temporal-order"], *(["jsb", "--shard", shard] for shard in ("0/2", "3/2", "x", "1"))):
         assert command(["compare-methods", *arguments]) == 2
     assert capsys.readouterr().err.count("longspan: ") == 5
-    for arguments in (["--workers", "0"], ["--winners", "x", "--recipes"]):
+    hosted = ["--storage", "sqlite:///x.db"]
+    for arguments in (["--workers", "0"], ["--winners", "x", "--recipes"], [*hosted, "--shard", "1/2"]):
         assert command(["compare-methods", "jsb", *arguments]) == 2
-    assert capsys.readouterr().err.count("longspan: ") == 2
+    assert capsys.readouterr().err.count("longspan: ") == 3
 
 
 def test_the_shipped_recipe_is_run_apart_without_dropout_and_averaging(tiny, tmp_path):

@@ -17,7 +17,7 @@ from longspan import recipes
 from longspan.config import TrainConfig, as_dict
 from longspan.data import TargetKind
 from longspan.errors import InputError
-from longspan.search.space import parse_space, position
+from longspan.search.space import Space, parse_space, position
 
 FORMAT = 1
 
@@ -164,6 +164,11 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
         decisive = [msgspec.to_builtins(self), spaces, bases]
         return hashlib.sha256(msgspec.json.encode(decisive, order="sorted")).hexdigest()[:8]
 
+    @functools.cached_property
+    def _spaces(self) -> dict[str, Space]:
+        """The spaces of arms that have been parsed so far."""
+        return {}
+
     def slots_of(self, arm: str) -> int:
         """Number of slots of an arm."""
         return self.budget.hessian_free_slots if recipes.parse(arm).method == "hf" else self.budget.slots
@@ -191,9 +196,10 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
             return dataclasses.replace(shipped, patience=PATIENCE, **self._limits(recipe, as_dict(shipped)))
         identity = {"recipe": arm, "data": self.data, "seed": self.seed * 1000 + slot}
         base = TrainConfig(**_fixed(self.kind, recipe) | identity)
+        if arm not in self._spaces:  # parsing checks all that a space could draw, which is the same for every slot
+            self._spaces[arm] = parse_space(_space(self.nuisances, recipe), base)
         drawn = {
-            name: dimension.draw(position(self.seed, slot, name), slot)
-            for name, dimension in parse_space(_space(self.nuisances, recipe), base).items()
+            name: dimension.draw(position(self.seed, slot, name), slot) for name, dimension in self._spaces[arm].items()
         }
         if "l" in recipe.letters:
             drawn["leak_low"], drawn["leak_high"] = sorted((drawn["leak_low"], drawn["leak_high"]))

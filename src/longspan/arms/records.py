@@ -90,24 +90,30 @@ KINDS = {RESULTS: SlotResult, WINNERS: WinnerResult, TIMINGS: SlotTiming}
 
 def read_lines(file: Path, kind: type[Line]) -> list[Line]:
     """Read the lines of a file; a last line torn by a crash is skipped."""
-    lines = read_limited(file, RESULTS_BYTES).splitlines(keepends=True)
+    return read_lines_after(file, 0, kind)[0]
+
+
+def read_lines_after(file: Path, start: int, kind: type[Line]) -> tuple[list[Line], int]:
+    """The lines from a position on, and the position after the last of them that is whole."""
+    content = read_limited(file, RESULTS_BYTES)
+    start = start if content[:start].endswith(b"\n") else 0
+    end = content.rfind(b"\n") + 1
     found = []
-    for number, line in enumerate(lines, 1):
-        if number == len(lines) and not line.endswith(b"\n"):
-            break
+    for number, line in enumerate(content[start:end].splitlines(), content.count(b"\n", 0, start) + 1):
         try:
             found.append(msgspec.json.decode(line, type=kind))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"line {number} of {file} is not a result ({error}): restore the file") from error
-    return found
+    return found, end
 
 
 def read_all(files: Iterable[Path], kind: type[Line]) -> list[Line]:
     """Read the lines of one kind from those of the files that hold it."""
-    return [line for file in files if _kind_of(file) is kind for line in read_lines(file, kind)]
+    return [line for file in files if kind_of(file) is kind for line in read_lines(file, kind)]
 
 
-def _kind_of(file: Path) -> type | None:
+def kind_of(file: Path) -> type | None:
+    """The kind of the lines of a file, by its name; None if it has none."""
     endings = [ending for ending in KINDS if file.name.endswith(ending)]
     return KINDS[max(endings, key=len)] if endings else None
 

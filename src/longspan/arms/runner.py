@@ -29,15 +29,17 @@ from longspan.arms.records import (
     SlotTiming,
     WinnerResult,
     encode_line,
-    read_all,
+    kind_of,
+    read_lines_after,
 )
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.files import explain_disk_errors, file_lock, try_file_lock, write_atomic
+from longspan.models.model import SequenceModel
 from longspan.ops import backend
-from longspan.training.loop import Outcome, train
+from longspan.training.loop import train
 from longspan.training.runs import Run
 from longspan.training.timing import seconds_trained
 
@@ -86,6 +88,9 @@ class StudyFolder:
         self.folder, self.definition, self.shard = folder, definition, shard
         self.stem = f"{definition.data}-{definition.identity}"
         self.runs = folder / "runs" / self.stem
+        self._known: set[tuple] = set()
+        self._read: dict[Path, int] = {}
+        """Bytes read of each file so far: a study has many slots, and lines are only ever added."""
 
     def open(self) -> None:
         """Create the folder and write the definition into it."""
@@ -96,8 +101,12 @@ class StudyFolder:
 
     def finished(self) -> set[tuple]:
         """The keys of all results in the folder, from any shard."""
-        files = sorted(self.folder.glob(f"{self.stem}*{RESULTS}"))
-        return {result.key for result in (*read_all(files, SlotResult), *read_all(files, WinnerResult))}
+        for file in sorted(self.folder.glob(f"{self.stem}*{RESULTS}")):
+            kind = kind_of(file)
+            if kind in (SlotResult, WinnerResult) and file.stat().st_size != self._read.get(file, 0):
+                lines, self._read[file] = read_lines_after(file, self._read.get(file, 0), kind)
+                self._known.update(line.key for line in lines)
+        return self._known
 
     def add(self, ended: Ended) -> None:
         """Append the lines of a finished task; the timing first, so that every slot with a result has one."""
@@ -218,10 +227,16 @@ def _run_task(
         outcome = train(run, data, interrupted=interrupted)
         if outcome.status == "interrupted":
             return None
-        made = _slot_result if task.seed is None else _winner_result
-        result = made(definition, run, outcome, data, task)
-        seconds = round(seconds_trained(run, "processor_seconds"), 2)
-    return Ended(result, SlotTiming(data.name, task.slot, task.arm, definition.identity, seconds, processor_name()))
+        model = None if outcome.status == "diverged" else outcome.model
+        slot = slot_result(definition, run, data, task, reason=outcome.reason, model=model)
+        result = slot if task.seed is None else _winner_result(run, slot, model, data)
+    return Ended(result, slot_timing(definition, run, data, task))
+
+
+def slot_timing(definition: Definition, run: Run, data: Dataset, task: Task) -> SlotTiming:
+    """The time that a run of a slot took."""
+    seconds = round(seconds_trained(run, "processor_seconds"), 2)
+    return SlotTiming(data.name, task.slot, task.arm, definition.identity, seconds, processor_name())
 
 
 def _opened(path: Path, config: TrainConfig, data: Dataset, environment: dict) -> Run:
@@ -233,35 +248,37 @@ def _opened(path: Path, config: TrainConfig, data: Dataset, environment: dict) -
     return run
 
 
-def _slot_result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, task: Task) -> SlotResult:
+def slot_result(
+    definition: Definition, run: Run, data: Dataset, task: Task, *, reason: str, model: SequenceModel | None
+) -> SlotResult:
+    """The result of a slot whose run has ended; `model` has its best weights, and is None if it diverged."""
     metrics = run.metrics()
     best = max(metrics, key=lambda record: record["valid_log_likelihood"], default=None)
-    ended = best if outcome.status == "done" else None  # scores that a run reached before it diverged do not count
+    ended = None if model is None else best  # scores that a run reached before it diverged do not count
     return SlotResult(
         data=data.name,
         slot=task.slot,
         arm=task.arm,
-        status="diverged" if outcome.status == "diverged" else "done",
+        status="diverged" if model is None else "done",
         valid=ended["valid_log_likelihood"] if ended else None,
-        train=SplitEvaluator(data, "train").log_likelihood(outcome.model) if ended else None,
+        train=SplitEvaluator(data, "train").log_likelihood(model) if model is not None and ended else None,
         best_epoch=ended["epoch"] if ended else None,
         epochs=len(metrics),
         updates=metrics[-1]["step"] if metrics else 0,
-        reason=outcome.reason,
+        reason=reason,
         settings=drawn_settings(definition, run.config),
         definition=definition.identity,
         version=__version__,
-        instruction_set=_instruction_set(),
+        instruction_set=instruction_set(),
     )
 
 
-def _winner_result(definition: Definition, run: Run, outcome: Outcome, data: Dataset, task: Task) -> WinnerResult:
-    slot = _slot_result(definition, run, outcome, data, task)
-    scores = None if slot.valid is None else SplitEvaluator(data, "test").scores(outcome.model)
+def _winner_result(run: Run, slot: SlotResult, model: SequenceModel | None, data: Dataset) -> WinnerResult:
+    scores = None if model is None or slot.valid is None else SplitEvaluator(data, "test").scores(model)
     return WinnerResult(
-        data=data.name,
-        slot=task.slot,
-        arm=task.arm,
+        data=slot.data,
+        slot=slot.slot,
+        arm=slot.arm,
         seed=run.config.seed,
         status=slot.status,
         valid=slot.valid,
@@ -274,7 +291,8 @@ def _winner_result(definition: Definition, run: Run, outcome: Outcome, data: Dat
     )
 
 
-def _instruction_set() -> str:
+def instruction_set() -> str:
+    """The instruction set that kernels are compiled for here, which decides the last bits of results."""
     return backend.describe()["instruction_set"] or "xla"
 
 
@@ -291,9 +309,11 @@ def processor_name() -> str:
 def append_line(file: Path, line: bytes) -> None:
     """Append a line, replacing a line torn by a crash."""
     with explain_disk_errors(file), file.open("ab+") as stream:
-        stream.seek(0)
-        whole = stream.read().rpartition(b"\n")
-        stream.truncate(len(whole[0]) + len(whole[1]))
+        end = stream.seek(0, os.SEEK_END)
+        stream.seek(max(end - 1, 0))
+        if stream.read(1) not in (b"", b"\n"):
+            stream.seek(0)
+            stream.truncate(stream.read().rfind(b"\n") + 1)
         stream.write(line)
         stream.flush()
         os.fsync(stream.fileno())

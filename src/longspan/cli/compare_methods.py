@@ -17,6 +17,7 @@ from longspan.arms.records import RESULTS, SlotResult, merge, read_all
 from longspan.cli.options import load_data, parse
 from longspan.errors import InputError
 from longspan.runtime import first_interrupt
+from longspan.search.storage import url_from
 
 TICK_SECONDS = 0.2
 
@@ -36,6 +37,10 @@ class CompareMethodsOptions:
     """Part of the slots to run here, such as 1/2 on one machine and 2/2 on another."""
     workers: int = 1
     """Number of processes, of one thread each, that share the slots of this shard."""
+    storage: str | None = None
+    """postgresql://HOST/DATABASE: share the slots with all processes, on any hosts, that name the same storage."""
+    artifacts: str | None = None
+    """With a storage: where checkpoints are kept for other hosts, such as s3://BUCKET/FOLDER; by default there."""
     slots: int | None = None
     """Run only this many slots of each arm; a larger number later continues from there."""
     arms: tuple[str, ...] = ()
@@ -58,6 +63,8 @@ def run(arguments: list[str]) -> int:
     check_data(options.data)
     if options.workers < 1:
         raise InputError(f"--workers must be at least 1: got {options.workers}")
+    if options.storage and (options.shard != "1/1" or options.arms or options.winners or options.recipes):
+        raise InputError("--storage shares all slots of all arms: leave out --shard, --arms, --winners and --recipes")
     if options.winners and options.recipes:
         raise InputError("--winners and --recipes are two different things to run: give one of them")
     shard = Shard.parse(options.shard)
@@ -75,7 +82,6 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
 
     # The definition always has all arms, so that results of a subset belong to the same study.
     definition = define_for(content, seed=options.seed, ablations=options.ablations)
-    tasks = _tasks(options, definition, shard)
     folder = StudyFolder(options.out, definition, shard)
     sys.stdout.write(f"{content.name}: {', '.join(definition.arms)}; definition {definition.identity}\n")
 
@@ -88,16 +94,32 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
         )
         sys.stdout.flush()
 
+    if options.storage:
+        from longspan.arms.hosted import HostedStudy
+
+        hosted = HostedStudy(url_from(options.storage), folder, content, slots=options.slots)
+        hosted.run(environment, interrupted=interrupted, artifacts=options.artifacts, on_end=say)
+        return _say_how_it_ended(options, interrupted, hosted.left)
+    tasks = _tasks(options, definition, shard)
     for ended in run_tasks(folder, content, tasks, environment=environment, interrupted=interrupted):
         say(ended)
+    finished = folder.finished()
+    return _say_how_it_ended(
+        options, interrupted, left=sum(task.key_on(content.name) not in finished for task in tasks)
+    )
+
+
+def _say_how_it_ended(options: CompareMethodsOptions, interrupted: Callable[[], bool], left: int) -> int:
     if interrupted():
         sys.stdout.write("Stopped and saved; run the same command again to continue.\n")
         return cli.INTERRUPTED
-    finished = folder.finished()
-    elsewhere = sum(task.key_on(content.name) not in finished for task in tasks)
     what = "winners" if options.winners else "slots"
-    left = f"Done here; other processes are at {elsewhere} of the {what}" if elsewhere else f"All {what} are done"
-    sys.stdout.write(f"{left} (shard {options.shard}); `longspan merge {options.out}` joins shards.\n")
+    if options.storage:
+        told = f"{left} slots were given up" if left else "All slots are done"
+    else:
+        told = f"Done here; other processes are at {left} of the {what}" if left else f"All {what} are done"
+        told += f" (shard {options.shard})"
+    sys.stdout.write(f"{told}; `longspan merge {options.out}` joins results.\n")
     return cli.DONE
 
 

@@ -16,13 +16,30 @@ from typing import Any, NamedTuple
 
 from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
-from sqlalchemy import Column, Connection, DateTime, Engine, Enum, Float, Integer, MetaData, String, Table, Text, func
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Engine,
+    Enum,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    true,
+)
 from sqlalchemy import select as choose
 from sqlalchemy.dialects import postgresql, sqlite
 
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
 """Attributes of an attempt that decide the state of its slot."""
 
+ASKED_AT_ONCE = 1000
+"""Attempts named in one statement, which holds only so many parameters."""
 MOST_SLOTS = 10_000_000
 """A storage that claims more is damaged; its slots would not fit into memory."""
 
@@ -136,19 +153,30 @@ class Attempts:
         wanted = choose(TRIALS.c.trial_id, TRIALS.c.state).where((TRIALS.c.study_id == self.study) & which)
         states = {row.trial_id: row.state for row in connection.execute(wanted.order_by(TRIALS.c.trial_id))}
         attributes: dict[int, dict] = {number: {} for number in states}
-        if states:
-            fields = ATTRIBUTES.c.trial_id, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json
-            these = ATTRIBUTES.c.trial_id.in_(list(states)) & ATTRIBUTES.c.key.in_(READ)
-            for row in connection.execute(choose(*fields).where(these)):
-                attributes[row.trial_id][row.key] = json.loads(row.value_json)
+        for attempt, key, value in self._attributes(connection, READ, which) if states else ():
+            if attempt in attributes:  # not one that has just been added
+                attributes[attempt][key] = value
         return [Attempt(number, state, attributes[number]) for number, state in states.items()]
+
+    def attribute(self, connection: Connection, name: str) -> dict[int, Any]:
+        """The attribute of that name of every attempt that has it."""
+        return {attempt: value for attempt, _, value in self._attributes(connection, (name,), true())}
+
+    def _attributes(self, connection: Connection, keys: Iterable[str], which: ColumnElement[bool]) -> Iterator[tuple]:
+        # Joined, not asked for by the numbers of the attempts: a statement holds only so many parameters.
+        fields = choose(ATTRIBUTES.c.trial_id, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
+        joined = fields.join(TRIALS, TRIALS.c.trial_id == ATTRIBUTES.c.trial_id)
+        of_study = (TRIALS.c.study_id == self.study) & which & ATTRIBUTES.c.key.in_(list(keys))
+        for row in connection.execute(joined.where(of_study)):
+            yield row.trial_id, row.key, json.loads(row.value_json)
 
     def curves(self, connection: Connection, attempts: list[int]) -> dict[int, dict[int, float]]:
         """The validation scores of attempts by epoch."""
         found: dict[int, dict[int, float]] = {number: {} for number in attempts}
         fields = CURVES.c.trial_id, CURVES.c.step, CURVES.c.intermediate_value, CURVES.c.intermediate_value_type
-        if attempts:
-            wanted = choose(*fields).where(CURVES.c.trial_id.in_(attempts)).order_by(CURVES.c.step)
+        for first in range(0, len(attempts), ASKED_AT_ONCE):
+            some = attempts[first : first + ASKED_AT_ONCE]
+            wanted = choose(*fields).where(CURVES.c.trial_id.in_(some)).order_by(CURVES.c.step)
             for row in connection.execute(wanted):
                 found[row.trial_id][row.step] = _restored(row.intermediate_value, row.intermediate_value_type)
         return found

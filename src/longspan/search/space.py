@@ -18,7 +18,7 @@ import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -201,6 +201,45 @@ def _check_setting(base: TrainConfig, space: Space, name: str, value: object) ->
     from_dict(settings)
 
 
+class Definition(Protocol):
+    """What a study says of its slots; `StudyDefinition` is that of a search."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def format(self) -> int: ...
+
+    @property
+    def identity(self) -> str:
+        """Differs between studies whose slots are not comparable."""
+        ...
+
+    @property
+    def heartbeat_seconds(self) -> int: ...
+
+    @property
+    def grace_seconds(self) -> int: ...
+
+    @property
+    def prune(self) -> bool: ...
+
+    @property
+    def tested(self) -> "Literal['winner', 'every', 'none']": ...
+
+    @property
+    def base(self) -> TrainConfig: ...
+
+    @property
+    def parsed_space(self) -> Space: ...
+
+    def config_of(self, slot: int) -> TrainConfig: ...
+
+    def described(self) -> dict:
+        """All that must be the same to continue the study, by name."""
+        ...
+
+
 class StudyDefinition(msgspec.Struct, frozen=True, dict=True):
     """Everything that determines the result of every slot, wherever and in whatever order the slots are run."""
 
@@ -248,6 +287,11 @@ class StudyDefinition(msgspec.Struct, frozen=True, dict=True):
         decisive += [] if self.sampling == "random" else [self.sampling]
         return hashlib.sha256(msgspec.json.encode(decisive, order="sorted")).hexdigest()[:8]
 
+    def described(self) -> dict:
+        space = {f"space of {name}": value for name, value in self.space.items()}
+        rest = {name: getattr(self, name) for name in ("prune", "sampling", "tested")}
+        return self.config | space | {"data fingerprint": self.fingerprint} | rest
+
 
 def define(name: str, base: TrainConfig, space: dict, fingerprint: str, **options) -> StudyDefinition:
     """Make the definition of a study, checked."""
@@ -265,13 +309,13 @@ def check_slots(definition: StudyDefinition, slots: int, predicted: Predicted) -
             raise InputError(f"the settings of slot {slot} do not work: {error}", fields=error.fields) from error
 
 
-def check_same(old: StudyDefinition, new: StudyDefinition) -> None:
+def check_same(old: Definition, new: Definition) -> None:
     """Refuse to continue a study with settings other than those it was started with."""
     if old.format != FORMAT:
         raise InputError(f"study {old.name} has format {old.format}, this version reads {FORMAT}")
     if old.identity == new.identity:
         return
-    before, after = _flat(old), _flat(new)
+    before, after = old.described(), new.described()
     different = [
         f"{name} {before.get(name)!r}, now {after.get(name)!r}"
         for name in sorted(before.keys() | after.keys())
@@ -280,9 +324,3 @@ def check_same(old: StudyDefinition, new: StudyDefinition) -> None:
     raise InputError(
         f"study {old.name} was started with other settings ({'; '.join(different)}): repeat them, or name another study"
     )
-
-
-def _flat(definition: StudyDefinition) -> dict:
-    space = {f"space of {name}": value for name, value in definition.space.items()}
-    rest = {name: getattr(definition, name) for name in ("prune", "sampling", "tested")}
-    return definition.config | space | {"data fingerprint": definition.fingerprint} | rest

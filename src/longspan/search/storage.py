@@ -19,7 +19,7 @@ from msgspec import MsgspecError
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, file_lock
-from longspan.search.space import Choices, Interval, StudyDefinition, rounded
+from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -254,7 +254,7 @@ def _reason(error: Exception, url: str) -> str:
     return text.replace(url, hide_password(url))
 
 
-def recorded_parameters(definition: StudyDefinition, slot: int) -> tuple[dict, dict]:
+def recorded_parameters(definition: Definition, slot: int) -> tuple[dict, dict]:
     """Parameters and distributions of a slot as Optuna records them and its dashboard shows them.
 
     The recipe of slot 0 may lie outside the space, so ranges are widened to include it; a value that no range can
@@ -289,7 +289,7 @@ def _fits(value: object, interval: Interval) -> bool:
     return isinstance(value, int | float) and (value > 0 or not interval.log)
 
 
-def _slowed(rate: Interval, definition: StudyDefinition) -> list[float]:
+def _slowed(rate: Interval, definition: Definition) -> list[float]:
     """The lowest learning rate that an effective rate can become with momentum."""
     if not rate.effective:
         return []

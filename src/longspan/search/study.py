@@ -11,7 +11,7 @@ import collections
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,13 +20,16 @@ from longspan.files import check_plain_name
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
 from longspan.search.slots import Outcome, Roll, Slot
-from longspan.search.space import HEARTBEAT_SECONDS, StudyDefinition, check_same
+from longspan.search.space import HEARTBEAT_SECONDS, Definition, StudyDefinition, check_same
 
 if TYPE_CHECKING:  # it needs Optuna, which only those have who search
     from longspan.search.attempts import Attempts
 
 CHECKED_AT_ONCE = 8
 """Workers of this machine that a claim looks for, to find out whether they have died."""
+
+
+Defined = TypeVar("Defined", bound=Definition)
 
 
 class ClaimLost(Exception):
@@ -92,10 +95,10 @@ class Claim:
             thread.join()
 
 
-class Study:
+class Study(Generic[Defined]):
     """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
-    def __init__(self, url: str, definition: StudyDefinition, optuna_study, rdb_storage):
+    def __init__(self, url: str, definition: Defined, optuna_study, rdb_storage):
         from longspan.search.attempts import Attempts
 
         self.url = url
@@ -152,6 +155,14 @@ class Study:
             slot if slot.attempt is None else msgspec.structs.replace(slot, curve=known[slot.attempt]) for slot in found
         ]
 
+    def details(self) -> dict[int, dict]:
+        """What was recorded of finished slots besides their outcomes."""
+        with self._attempts.engine.connect() as connection:
+            self._refresh(connection)
+            ended = {slot.attempt: slot.number for slot in self._roll.slots.values() if slot.finished and slot.attempt}
+            found = self._attempts.attribute(connection, "details")
+        return {ended[attempt]: details for attempt, details in found.items() if attempt in ended}
+
     def leaders(self) -> list[Slot]:
         """The two best slots so far, without their curves."""
         with self._attempts.engine.connect() as connection:
@@ -195,12 +206,13 @@ class Study:
         attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
         return Claim(number, attempt, self._attempts), buried
 
-    def record(self, claim: Claim, outcome: Outcome) -> None:
-        """Write how a claimed slot ended."""
+    def record(self, claim: Claim, outcome: Outcome, details: dict | None = None) -> None:
+        """Write how a claimed slot ended, and what else this kind of study keeps of it."""
         states = self._states
         state = {"done": states.COMPLETE, "pruned": states.PRUNED}.get(outcome.status, states.FAIL)
         score = outcome.valid_log_likelihood if outcome.status == "done" else None
-        claim.change(attributes={"outcome": msgspec.to_builtins(outcome)}, state=state, score=score)
+        told = {"outcome": msgspec.to_builtins(outcome)} | ({} if details is None else {"details": details})
+        claim.change(attributes=told, state=state, score=score)
 
     def release(self, claim: Claim) -> None:
         """Release an unfinished slot, to be continued later."""
@@ -265,8 +277,9 @@ class Study:
         return [name for number in dead if (name := workers[number])]
 
 
-def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Study:
+def create_or_continue(url: str, definition: Defined, slots: int) -> Study[Defined]:
     """The study of this name in the storage, created if necessary, with at least this number of slots."""
+    kind = type(definition)
     optuna = storage.import_optuna()
     rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
     with storage.claim_lock(url, definition.name):
@@ -277,20 +290,20 @@ def create_or_continue(url: str, definition: StudyDefinition, slots: int) -> Stu
             found.set_user_attr("slots", slots)  # first, because workers join any study that has a definition
             found.set_user_attr("definition", msgspec.to_builtins(definition))
         else:
-            check_same(_definition_of(found), definition)
-    study = Study(url, _definition_of(found), found, rdb)
+            check_same(_definition_of(found, kind), definition)
+    study = Study(url, _definition_of(found, kind), found, rdb)
     study.extend(slots)
     return study
 
 
-def open_study(url: str, name: str | None = None) -> Study:
-    """Open a study in the storage; without a name, the only one there."""
+def open_study(url: str, name: str | None = None) -> Study[StudyDefinition]:
+    """Open the study of a search in the storage; without a name, the only one there."""
     storage.check_exists(url)
     with storage.explain_outage(url), storage.explain_damage(url):
         return _opened(url, name)
 
 
-def _opened(url: str, name: str | None) -> Study:
+def _opened(url: str, name: str | None) -> Study[StudyDefinition]:
     optuna = storage.import_optuna()
     rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS)
     ours = [found.study_name for found in optuna.get_all_study_summaries(rdb) if "definition" in found.user_attrs]
@@ -298,15 +311,15 @@ def _opened(url: str, name: str | None) -> Study:
     if chosen not in ours:
         asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
         raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
-    definition = _definition_of(optuna.load_study(storage=rdb, study_name=chosen))
+    definition = _definition_of(optuna.load_study(storage=rdb, study_name=chosen), StudyDefinition)
     if definition.heartbeat_seconds != HEARTBEAT_SECONDS:
         rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
     return Study(url, definition, optuna.load_study(storage=rdb, study_name=chosen), rdb)
 
 
-def _definition_of(found: Any) -> StudyDefinition:
+def _definition_of(found: Any, kind: type[Defined]) -> Defined:
     try:
-        definition = msgspec.convert(found.user_attrs["definition"], StudyDefinition)
+        definition = msgspec.convert(found.user_attrs["definition"], kind)
     except msgspec.ValidationError as error:
         raise InputError(f"study {found.study_name!r} cannot be read ({error}): name another one") from error
     check_plain_name(definition.name, "study")  # chosen by the owner of the storage, and used as a folder's name

@@ -59,16 +59,27 @@ class TimeUp(Exception):
 
 
 def attempt(
-    study: Study, claim: Claim, data: Dataset, place: Place, interrupted: Callable[[], bool], limits: Limits
+    study: Study,
+    claim: Claim,
+    data: Dataset,
+    place: Place,
+    interrupted: Callable[[], bool],
+    limits: Limits,
+    details: Callable[[Run, Outcome], dict] | None = None,
 ) -> None:
-    """Run a claimed slot and record its outcome; if interrupted or stopped by an error, release it."""
+    """Run a claimed slot and record its outcome; if interrupted or stopped by an error, release it.
+
+    `details` computes what the study keeps of a slot besides its outcome.
+    """
     try:
         with claim.kept_alive(study.definition.heartbeat_seconds):
             outcome = run_slot(study, claim, data, place, interrupted, limits)
+            run = Run.open(run_path(place.folder, claim.slot))
+            kept = details(run, outcome) if outcome is not None and details is not None else None
         if outcome is None:
             _give_back(study, claim)
         else:
-            patiently(lambda: study.record(claim, outcome), unless=interrupted)
+            patiently(lambda: study.record(claim, outcome, kept), unless=interrupted)
             patiently(lambda: _forget_losers(study, claim.slot, place), unless=interrupted)
     except ClaimLost:
         pass  # the worker that has the slot now continues it
@@ -153,11 +164,11 @@ def _fetch_newer(slot: int, place: Place, claim: Claim | None = None) -> None:
 
 
 def _forget_losers(study: Study, slot: int, place: Place) -> None:
-    """Of finished slots, only what is kept of the best one so far is needed: to score it."""
+    """Of finished slots, only what is kept of those is needed that will be scored: the best one so far, at most."""
     if place.artifacts is None or study.definition.tested == "every":
         return
-    leaders = [leader.number for leader in study.leaders()]
-    for loser in {slot, *leaders[1:]} - set(leaders[:1]):
+    best, *others = [leader.number for leader in study.leaders()] or [None]
+    for loser in {slot, *others} - ({best} if study.definition.tested == "winner" else set()):
         place.artifacts.forget(loser)
 
 

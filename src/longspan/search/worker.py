@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -133,9 +133,14 @@ def work(
     interrupted: Callable[[], bool],
     limits: Limits | None = None,
     idle_seconds: float = IDLE_SECONDS,
+    trial: Any = None,
 ) -> Ending:
-    """Run slots until all are finished, here or elsewhere, or until `interrupted()`."""
-    from longspan.search import trial  # imported late, because it imports JAX
+    """Run slots until all are finished, here or elsewhere, or until `interrupted()`.
+
+    `trial` has the functions `attempt` and `conclude` that run a slot and end a study, by default those of a search.
+    """
+    if trial is None:
+        from longspan.search import trial  # imported late, because it imports JAX
 
     limits = limits or Limits()
     while not interrupted():
