@@ -213,7 +213,7 @@ def test_help_and_bad_input_do_not_import_jax():
     assert asked.returncode == 0, asked.stderr
 
 
-NEED_OPTUNA = {"longspan.search.attempts", "longspan.search.trial"}
+NEED_OPTUNA = {"longspan.search.attempts", "longspan.search.trial", "longspan.arms.hosted"}
 """Imported by searches as they begin, after the user has been told what is missing."""
 
 

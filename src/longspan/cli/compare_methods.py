@@ -17,7 +17,7 @@ from longspan.arms.records import RESULTS, SlotResult, merge, read_all
 from longspan.cli.options import load_data, parse
 from longspan.errors import InputError
 from longspan.runtime import first_interrupt
-from longspan.search.storage import url_from
+from longspan.search.storage import import_optuna, url_from
 
 TICK_SECONDS = 0.2
 
@@ -95,6 +95,7 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
         sys.stdout.flush()
 
     if options.storage:
+        import_optuna()  # says how to get it
         from longspan.arms.hosted import HostedStudy
 
         hosted = HostedStudy(url_from(options.storage), folder, content, slots=options.slots)
