@@ -263,14 +263,19 @@ class StudyDefinition(msgspec.Struct, frozen=True, dict=True):
         """Time without a heartbeat after which a worker on another machine is considered dead."""
         return 4 * self.heartbeat_seconds
 
-    @functools.cached_property
+    @property
     def base(self) -> TrainConfig:
         """Settings of slot 0."""
-        return from_dict(self.config)
+        return self._parsed[0]
+
+    @property
+    def parsed_space(self) -> Space:
+        return self._parsed[1]
 
     @functools.cached_property
-    def parsed_space(self) -> Space:
-        return parse_space(self.space, self.base)
+    def _parsed(self) -> tuple[TrainConfig, Space]:
+        base = from_dict(self.config)
+        return base, parse_space(self.space, base)
 
     def config_of(self, slot: int) -> TrainConfig:
         """Settings of a slot."""
