@@ -20,6 +20,7 @@ NAMES = (
     "gated_step",
     "nade_step",
     "words",
+    "words_race",
     "gauss_newton",
     "epochs",
     "nade_likelihood",
@@ -32,7 +33,7 @@ NAMES = (
 
 
 PEERS = ("rnnlm", "faster-rnnlm")
-"""Programs of others, which `words` runs if it is told where they are."""
+"""Programs of others, which `words` and `words_race` run if they are told where they are."""
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
-"""Words a second of `longspan train sgd+c --data ptb-words --dropout 0`: 200 units, 30 classes, one stream, one thread.
+"""Words a second of `longspan train --data ptb-words --dropout 0`: 200 units, one thread.
 
-Beside it, in turns, the programs of others that the command line names: Mikolov's rnnlm (`--rnnlm PATH`) with the same
-units, classes and steps back, and faster-rnnlm (`--faster-rnnlm PATH`), whose output is a Huffman tree. Each reads the
-first words of the same training text and says itself how many words a second it trains. Who is not named is not run.
+By output: 30 classes as in the paper, classes by the square root of frequency, a Huffman tree, and the tree with four
+streams. Beside them, in turns, the programs of others that the command line names: Mikolov's rnnlm (`--rnnlm PATH`)
+with the same units, classes and steps back, and faster-rnnlm (`--faster-rnnlm PATH`), whose output is a Huffman tree.
+Each reads the first words of the same training text and says itself how many words a second it trains. Who is not named
+is not run.
 """
 
 import dataclasses
@@ -12,9 +14,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from longspan import data as data_room
 from longspan import recipes
+from longspan.config import TrainConfig
 from longspan.data.text import TextData
 
 from . import ours
@@ -22,6 +26,14 @@ from .__main__ import PEERS, variable
 from .contest import seconds_per_update
 
 ROUNDS, WORDS, CHECKED = 5, 100_000, 5_000
+SQUARE_ROOT = {"classes": 100, "class_rule": "square-root"}
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "longspan": ("sgd+c", {}),
+    "longspan, 100 square-root classes": ("sgd+c", SQUARE_ROOT),
+    "longspan, tree": ("tree:sgd+c", {}),
+    "longspan, tree, four streams": ("tree:sgd+c", {"lanes": 4}),
+}
+"""Recipes, and what is changed in them."""
 ARGUMENTS = {
     "rnnlm": "-hidden 200 -class 30 -bptt 4 -bptt-block 10 -rand-seed 1",
     "faster-rnnlm": "-hidden 200 -hidden-type sigmoid -bptt 4 -bptt-skip 10 -threads 1 -nce 0 -direct 0",
@@ -32,31 +44,36 @@ SPEED = {"rnnlm": (r"Words/sec: *([\d.]+)", 1), "faster-rnnlm": (r"([\d.]+) *Kwo
 
 def measure() -> dict:
     """Words a second: medians over rounds, in which everybody takes a turn."""
-    config = dataclasses.replace(recipes.settings("sgd+c", "ptb-words"), dropout=0.0)  # the others have none
     data = data_room.load("ptb-words")
     assert isinstance(data, TextData)
     named = {name: path for name in PEERS if (path := os.environ.get(variable(name)))}
-    found: dict[str, list[float]] = {name: [] for name in ("longspan", *named)}
-    training = ours.training(config, data)
+    found: dict[str, list[float]] = {name: [] for name in (*OURS, *named)}
+    configs = {name: config_of(recipe, **changes) for name, (recipe, changes) in OURS.items()}
+    trainings = {name: ours.training(config, data) for name, config in configs.items()}
     with tempfile.TemporaryDirectory() as folder:
         write_texts(data, Path(folder))
         for _ in range(ROUNDS):
-            seconds = seconds_per_update({"longspan": training}, rounds=3)["longspan"]
-            found["longspan"].append(config.chunk_length / seconds)
+            for name, seconds in seconds_per_update(trainings, rounds=3).items():
+                found[name].append(configs[name].chunk_length * configs[name].lanes / seconds)
             for name, path in named.items():
                 found[name].append(speed_of(name, path, Path(folder)))
     speeds = {name: median(values) for name, values in found.items()}
     return {
         "words_per_second": speeds,
-        "ratios": {name: speeds["longspan"] / speed for name, speed in speeds.items() if name != "longspan"},
+        "ratios": {name: {peer: speeds[name] / speeds[peer] for peer in named} for name in OURS},
         "not_run": [name for name in PEERS if name not in named],
     }
 
 
-def write_texts(data: TextData, folder: Path) -> None:
-    """The first words of training and validation, a sentence a line, as the others read them."""
-    for split, words in (("train", WORDS), ("valid", CHECKED)):
-        names = (data.vocabulary[number] for number in data.splits[split][:words])
+def config_of(recipe: str, **changes: Any) -> TrainConfig:
+    """The shipped settings without dropout, which the others have not."""
+    return dataclasses.replace(recipes.settings(recipe, "ptb-words"), dropout=0.0, **changes)
+
+
+def write_texts(data: TextData, folder: Path, *, whole: bool = False) -> None:
+    """The first words of training and validation, or whole splits, a sentence a line, as the others read them."""
+    for split, words in (("train", WORDS), ("valid", CHECKED), ("test", CHECKED)):
+        names = (data.vocabulary[number] for number in data.splits[split][: None if whole else words])
         lines = " ".join("\n" if name == data.vocabulary[data.end_token] else name for name in names)
         (folder / f"{split}.txt").write_text(lines + "\n")
 
@@ -84,9 +101,12 @@ def speed_of(name: str, program: str, folder: Path) -> float:
 
 
 def table(figures: dict) -> list[list[str]]:
-    """Words a second, and how many times as many ours are."""
-    rows = [["program", "words/s", "ours to it"]]
-    for name, speed in figures["words_per_second"].items():
-        ratio = figures["ratios"].get(name)
-        rows.append([name, f"{speed:,.0f}", "" if ratio is None else f"{ratio:.2f}x"])
-    return rows + [[name, "not run: its program was not named", ""] for name in figures["not_run"]]
+    """Words a second, and how many times as many as each peer's ours are."""
+    speeds, ratios = figures["words_per_second"], figures["ratios"]
+    peers = [name for name in speeds if name not in ratios]
+    rows = [["program", "words/s", *(f"to {peer}" for peer in peers)]]
+    for name, speed in speeds.items():
+        shares = [f"{ratios[name][peer]:.2f}x" if name in ratios else "" for peer in peers]
+        rows.append([name, f"{speed:,.0f}", *shares])
+    absent = ["" for _ in peers]
+    return rows + [[name, "not run: its program was not named", *absent] for name in figures["not_run"]]

@@ -20,7 +20,7 @@ Predicted = Literal["keys", "symbols", "numbers"]
 
 OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
     "keys": ("bernoulli", "nade", "rbm"),
-    "symbols": ("softmax", "factored"),
+    "symbols": ("softmax", "factored", "tree"),
     "numbers": ("gaussian", "normal", "mdn", "rnade"),
 }
 """The package's outputs, keyed by what they predict; users may register others."""
@@ -50,9 +50,9 @@ class TrainConfig:
     by a plugin; with settings of its own, as in gru,reset=before, and layers, as in 2xlstm,size=100 or delayed+gru
     (docs/cells.md)."""
     output: str = "bernoulli"
-    """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored), or of
-    numbers: gaussian (unit variance, so least squares), normal (learned variance), mdn (a mixture of Gaussians), rnade
-    (number by number)."""
+    """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored by
+    classes, a tree of decisions), or of numbers: gaussian (unit variance, so least squares), normal (learned variance),
+    mdn (a mixture of Gaussians), rnade (number by number)."""
     nade_size: int = 150
     """nade, rnade: number of hidden units that model how the keys or numbers of a step depend on each other."""
     components: int = 5

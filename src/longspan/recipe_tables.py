@@ -118,6 +118,15 @@ RECTIFIED_CHORALES = {
     "output_scale": 0.03,
 }
 
+WORDS_BY_DESCENT = {
+    "activation": "sigmoid",
+    "learning_rate": 2.0,
+    "recurrent_scale": 1.0,
+    "input_scale": 0.1,
+    "output_scale": 0.05,
+    "dropout": 0.2,
+}
+
 # For an RBM: dropout slows learning on few songs, and on songs that are alike the weights grow until Z is hard to
 # estimate.
 SMALL_MACHINE = {"hidden_size": 150, "activation": "tanh", "dropout": 0.0}
@@ -188,16 +197,11 @@ DESCENT: dict[tuple[str, str, str], dict] = {
     ("gaussian", "numbers", ""): SPANNING[""],
     ("gaussian", "numbers", "c"): SPANNING["c"],
     ("gaussian", "numbers", "r"): SPANNING["r"],
-    ("factored", "words", ""): {
-        "activation": "sigmoid",
-        "learning_rate": 2.0,
-        "recurrent_scale": 1.0,
-        "input_scale": 0.1,
-        "output_scale": 0.05,
-        "dropout": 0.2,
-    },
+    ("factored", "words", ""): WORDS_BY_DESCENT,
     ("factored", "words", "c"): {"clip": 1.0},
     ("factored", "words", "l"): {"input_scale": 0.05},
+    ("tree", "words", ""): WORDS_BY_DESCENT,
+    ("tree", "words", "c"): {"clip": 1.0},
     # 0.03 nats better than halving by the gain of single epochs, given that the number of passes needed is known.
     ("factored", "ptb-words", ""): {"learning_rate_schedule": "cosine", "max_epochs": 30},
     # For rectifiers, halving by the gain of single epochs ends far too early.

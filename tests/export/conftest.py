@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 def make_model(cell: str = "leaky", output: str = "bernoulli", **changes) -> SequenceModel:
     """A model whose biases and peepholes are not zero, as at first, which would hide a wrong place for them."""
-    size = SYMBOLS if output in ("softmax", "factored") else KEYS
+    size = SYMBOLS if output in ("softmax", "factored", "tree") else KEYS
     sizes = {"hidden_size": 9, "nade_size": 6, "input_scale": 0.5, "output_scale": 0.5, "classes": 3}
     settings = {"activation": "tanh", "leaky_share": 0.0, **sizes, **changes}
     config = dataclasses.replace(tiny_config(), cell=cell, output=output, **settings)
@@ -49,7 +49,7 @@ def _noise(shape):
 
 def record_of(output: str) -> DataRecord:
     """Text for outputs of symbols, music for the others."""
-    if output in ("softmax", "factored"):
+    if output in ("softmax", "factored", "tree"):
         return DataRecord("text", "", SYMBOLS, vocabulary=["\n", *"abcdef"], unit="character", end_token=0)
     return DataRecord("music", "", KEYS, frames_per_beat=2)
 
@@ -63,7 +63,7 @@ def make_case(cell: str = "leaky", output: str = "bernoulli", **changes) -> Case
         steps = (random.random((STEPS + 1, BATCH, KEYS)) < 0.2).astype(np.uint8)
     inputs, targets, length = steps[:-1], steps[1:], jnp.asarray(STEPS, jnp.int32)
     state, hidden = model.run(model.start(BATCH), jnp.asarray(inputs), jnp.zeros((STEPS, BATCH), bool), length)
-    if output == "factored":
+    if output in ("factored", "tree"):
         logits = model.output.log_probs(hidden)
     else:
         logits = model.output.logits(hidden, jnp.asarray(targets), length)
@@ -96,6 +96,7 @@ CASES = {
     "characters": {"output": "softmax", "cell": "gru"},
     "leaky characters": {"output": "softmax", **LEAK},
     "words": {"output": "factored", "cell": "lstm"},
+    "tree of words": {"output": "tree", "cell": "gru"},
 }
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.ops import factored, outputs
+from longspan.ops import factored, outputs, tree
 from longspan.ops.linear import sum_rows
 from longspan.ops.recurrence import leaky_scan, leaky_trace, penalized_scan
 
@@ -96,6 +96,23 @@ def test_of_a_softmax_over_a_range(either_path):
 
     def ours(*floats):
         return jnp.sum(jnp.exp(factored.log_prob(*floats, target, start, stop)))
+
+    got, want = (jax.hessian(function, (0, 1, 2))(hidden, weights, bias) for function in (ours, plain))
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_of_logits_along_paths(either_path):
+    hidden, weights, bias = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in [(4, 3), (5, 3), (5,)])
+    nodes = jnp.array([[0, 1, 4], [0, 2, -1], [0, 2, 3], [0, -1, -1]])
+
+    def plain(*floats):
+        logits = floats[0] @ floats[1].T + floats[2][None]
+        chosen = jnp.take_along_axis(logits, jnp.maximum(nodes, 0), axis=1)
+        return jnp.sum(jnp.where(nodes >= 0, jax.nn.log_sigmoid(chosen), 0))
+
+    def ours(*floats):
+        return jnp.sum(jnp.where(nodes >= 0, jax.nn.log_sigmoid(tree.path_logits(*floats, nodes)), 0))
 
     got, want = (jax.hessian(function, (0, 1, 2))(hidden, weights, bias) for function in (ours, plain))
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):

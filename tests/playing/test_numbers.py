@@ -23,7 +23,7 @@ CELLS = {
     "gru, reset before": {"cell": "gru,reset=before", "activation": "rectifier"},
     "layers": {"cell": "leaky,size=7+gru,size=5+lstm,size=6", "activation": "tanh"},
 }
-OUTPUTS = {"bernoulli": MUSIC, "nade": MUSIC, "softmax": TEXT, "factored": TEXT}
+OUTPUTS = {"bernoulli": MUSIC, "nade": MUSIC, "softmax": TEXT, "factored": TEXT, "tree": TEXT}
 SCORE = """([packed, steps, memory]) => {
     const model = new Model(packed);
     return scoreSteps(model, model.ofKeys ? steps.map((step) => Uint8Array.from(step)) : steps, { memory });

@@ -111,7 +111,7 @@ def test_the_default_model_fits_into_400_kilobytes(tmp_path):
         ({"cell": "multiplicative"}, "got multiplicative"),
         ({"cell": "leaky,context=0.5"}, "got leaky,context=0.5"),
         ({"cell": "gru+rate"}, "got gru+rate"),
-        ({"output": "rbm"}, "the outputs bernoulli, nade, softmax, factored: got rbm"),
+        ({"output": "rbm"}, "the outputs bernoulli, nade, softmax, factored, tree: got rbm"),
     ],
 )
 def test_other_parts_are_refused_by_name(tmp_path, capsys, changes, named):

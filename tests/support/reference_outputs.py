@@ -51,6 +51,12 @@ def factored_log_prob(hidden, class_weights, class_bias, weights, bias, membersh
     return np.log(class_probability * word_scores[word] / word_scores[own].sum())
 
 
+def tree_log_prob(hidden, weights, bias, path):
+    """Product of the probabilities of a word's decisions, as a logarithm."""
+    decisions = [(turn // 2, 1 if turn % 2 else -1) for turn in path if turn >= 0]
+    return sum(np.log(sigmoid(side * (weights[node] @ hidden + bias[node]))) for node, side in decisions)
+
+
 def rbm_free_energy(visible_bias, hidden_bias, weights, frame):
     """Minus the logarithm of the sum of exp(-energy) over all states of the hidden units."""
     units = len(hidden_bias)

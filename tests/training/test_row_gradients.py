@@ -56,7 +56,10 @@ def advance(optimizer, config, data):
     return before, to_named(params), info.of_updates()
 
 
-@pytest.mark.parametrize(("output", "lanes", "dropout"), [("factored", 1, 0), ("factored", 1, 0.5), ("softmax", 3, 0)])
+CASES = [("factored", 1, 0), ("factored", 1, 0.5), ("softmax", 3, 0), ("tree", 1, 0.5), ("tree", 2, 0)]
+
+
+@pytest.mark.parametrize(("output", "lanes", "dropout"), CASES)
 def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes, dropout):
     config, threshold = config_of(output, lanes=lanes, dropout=dropout), 0.1
     by_rows = make_optimizer(config, objective_of(config, data), threshold, lambda: False)

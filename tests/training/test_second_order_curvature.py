@@ -14,6 +14,7 @@ from longspan.models.factored import ClassFactored
 from longspan.models.model import SequenceModel
 from longspan.models.outputs import Bernoulli, Nade, Softmax
 from longspan.models.parts import Constant, split_constants
+from longspan.models.tree import HuffmanTree
 from longspan.optim.curvature import gauss_newton_product
 from longspan.training.objective import Objective
 from longspan.training.second_order import Block, loss, network
@@ -40,6 +41,16 @@ def factored_logits(parameters, hidden, words):
     return np.concatenate([hidden @ class_weights + class_bias, hidden @ weights.T + bias], axis=-1)
 
 
+def tree_logits(parameters, hidden, words):
+    weights, bias = parameters
+    return np.stack(
+        [
+            np.where(PATHS[word] >= 0, weights[PATHS[word] // 2] @ state + bias[PATHS[word] // 2], 0)
+            for state, word in zip(hidden, words, strict=True)
+        ]
+    )
+
+
 def independent(logits, target):
     on = reference_outputs.sigmoid(logits)
     return np.diag(on * (1 - on))
@@ -48,6 +59,10 @@ def independent(logits, target):
 def one_of_many(logits, target):
     shares = np.exp(logits) / np.exp(logits).sum()
     return np.diag(shares) - np.outer(shares, shares)
+
+
+def decisions(logits, target):
+    return np.diag(PATHS[target] >= 0) * independent(logits, target)
 
 
 def class_and_member(logits, target):
@@ -60,7 +75,8 @@ def class_and_member(logits, target):
 
 
 STARTS = np.array([0, 1, KEYS])
-SYMBOLS = ("softmax", "factored")
+PATHS = np.array([[1, -1, -1], [0, 3, -1], [0, 2, 5], [0, 2, 4]])
+SYMBOLS = ("softmax", "factored", "tree")
 OUTPUTS = {
     "bernoulli": (lambda draw: Bernoulli(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, independent),
     "softmax": (lambda draw: Softmax(draw(HIDDEN, KEYS), draw(KEYS)), bernoulli_logits, one_of_many),
@@ -70,6 +86,11 @@ OUTPUTS = {
         ),
         factored_logits,
         class_and_member,
+    ),
+    "tree": (
+        lambda draw: HuffmanTree(draw(KEYS - 1, HIDDEN), draw(KEYS - 1), Constant(jnp.asarray(PATHS, jnp.int32))),
+        tree_logits,
+        decisions,
     ),
     "nade": (
         lambda draw: Nade(draw(HIDDEN, KEYS), draw(KEYS), draw(HIDDEN, 2), draw(2), draw(KEYS, 2), draw(2, KEYS)),
@@ -149,6 +170,8 @@ def explicit_product(kind, model, chunks, entered, vector, heard):
         ("bernoulli", "tanh", True, 0, "xla"),
         ("softmax", "sigmoid", False, 0, ""),
         ("factored", "tanh", False, 0, ""),
+        ("tree", "tanh", False, 0, ""),
+        ("tree", "sigmoid", False, 0.5, "xla"),
         ("nade", "tanh", False, 0, ""),
     ],
 )

@@ -22,7 +22,7 @@ class PlayOptions:
     """Write one HTML page in which the trained model itself plays music, or reads and continues text.
 
     The page needs no network and no server. It runs leaky, LSTM and GRU cells, alone or in layers, with Bernoulli,
-    NADE, softmax or class-factored outputs, and the memory of a run.
+    NADE, softmax, class-factored or tree outputs, and the memory of a run.
     """
 
     path: Annotated[Path, tyro.conf.Positional]

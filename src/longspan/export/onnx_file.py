@@ -148,6 +148,8 @@ class _Graph:
             size = self.nade(head, hidden)
         elif head.kind == "factored":
             size = self.factored(head, hidden)
+        elif head.kind == "tree":
+            size = self.tree(head, hidden)
         else:
             size = self.affine(head, "weights", "bias", hidden, "logits")
         self.give("logits", ["time", "batch", size])
@@ -193,6 +195,24 @@ class _Graph:
             parts.append(self.add("Add", members, own))
         self.add("Concat", *parts, output="logits", axis=2)
         return size
+
+    def tree(self, head: Head, hidden: str) -> int:
+        """Log-probabilities of all words: the sum of those of their decisions, one of each path after the other."""
+        paths = head.arrays["paths"].astype(np.int64)
+        arrays = {"weights": head.arrays["weights"].T, "bias": head.arrays["bias"]}
+        nodes = self.affine(Head("tree", arrays), "weights", "bias", hidden, "node_logits")
+        against = [self.add("Neg", self.add("Softplus", "node_logits"))]
+        against.append(self.add("Neg", self.add("Softplus", self.add("Neg", "node_logits"))))
+        some = self.add("Slice", "node_logits", self.index(0), self.index(1), self.index(2))
+        certain = self.add("Mul", some, self.constant("nothing", np.zeros(1, np.float32)))
+        branches = self.add("Concat", *against, certain, axis=2)
+        chosen = np.where(paths < 0, 2 * nodes, paths // 2 + nodes * (paths % 2))
+        parts = [
+            self.add("Gather", branches, self.constant(f"tree.decision_{depth}", column), axis=2)
+            for depth, column in enumerate(chosen.T)
+        ]
+        self.add("Sum", *parts, output="logits")
+        return len(paths)
 
     def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         """Add a node; return the name of its output."""

@@ -21,6 +21,7 @@ from longspan.models.gated import GruCell, LstmCell
 from longspan.models.model import SequenceModel, Stack
 from longspan.models.outputs import Bernoulli, Gaussian, Nade, Softmax
 from longspan.models.parts import Cell, Constant, Output
+from longspan.models.tree import HuffmanTree
 from longspan.sampling.notes import lowest_sounding_pitch
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,7 +51,7 @@ class Layer(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The output: `bernoulli`, `nade`, `softmax`, `factored` or `gaussian`, with arrays as in `longspan.models`."""
+    """The output, by its name in a config, with arrays as in `longspan.models`."""
 
     kind: str
     arrays: Arrays
@@ -101,6 +102,7 @@ HEADS: dict[type[Output], tuple[str, tuple[str, ...]]] = {
     Softmax: ("softmax", ("weights", "bias")),
     Gaussian: ("gaussian", ("weights", "bias")),
     ClassFactored: ("factored", ("class_weights", "class_bias", "weights", "bias", "starts")),
+    HuffmanTree: ("tree", ("weights", "bias", "paths")),
     Nade: ("nade", ("visible_weights", "visible_bias", "hidden_weights", "hidden_bias", "weights", "readout")),
 }
 

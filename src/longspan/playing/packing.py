@@ -33,6 +33,7 @@ from longspan.models.gated import GruCell, LstmCell
 from longspan.models.model import SequenceModel, Stack, hidden_size_of
 from longspan.models.outputs import Bernoulli, Nade, Softmax
 from longspan.models.parts import Constant
+from longspan.models.tree import HuffmanTree
 from longspan.sampling.notes import lowest_sounding_pitch
 from longspan.training.rounding import Rows
 from longspan.training.runs import Run
@@ -40,7 +41,13 @@ from longspan.training.setup import trained_model
 
 Precision = Literal["int8", "f16"]
 CELLS = {"leaky": LeakyCell, "lstm": LstmCell, "gru": GruCell}
-OUTPUTS = {"bernoulli": Bernoulli, "nade": Nade, "softmax": Softmax, "factored": ClassFactored}
+OUTPUTS = {
+    "bernoulli": Bernoulli,
+    "nade": Nade,
+    "softmax": Softmax,
+    "factored": ClassFactored,
+    "tree": HuffmanTree,
+}
 """The parts that the page knows, by the names of their descriptions; a cell may also be a stack of them."""
 
 

@@ -152,6 +152,17 @@ void ranges(long steps, long rows, long units, long classes) {
   }
 }
 
+void paths(long steps, long depth, long rows, long units) {
+  Floats hidden(steps * units), weights(rows * units), bias(rows), logits(steps * depth), by_hidden(steps * units);
+  std::vector<int32_t> nodes(steps * depth);
+  for (int32_t& node : nodes) node = static_cast<int32_t>(below(rows + 2)) - 1;  // none, and one too many
+  const Paths p{steps, depth, rows, units, nodes.data()};
+  path_logits(p, hidden.data(), weights.data(), bias.data(), logits.data());
+  path_hidden(p, weights.data(), logits.data(), by_hidden.data());
+  path_squares(p, hidden.data(), logits.data());
+  path_add_gradient(p, hidden.data(), logits.data(), weights.data(), bias.data());
+}
+
 void update(std::initializer_list<long> sizes) {
   for (const bool moving : {false, true}) {
     std::vector<Floats> parameters, velocities, gradients;
@@ -208,6 +219,7 @@ int main(int count, char** arguments) {
       }
       for (const long steps : {1, 2, 5, 40}) {
         for (const long rows : {2, 9, 130}) ranges(steps, rows, units, rows < 4 ? 1 : 3);
+        for (const long depth : {1, 5, 18}) paths(steps, depth, 40, units);
       }
     }
     update({1, 0, 17, 5000, 4096});

@@ -89,7 +89,7 @@ class Model:
             prefix = f"layer_{number}."
             own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
             self.layers.append(Layer(kind, activation, reset, own))
-        self.draws_symbols = self.output in ("softmax", "factored")
+        self.draws_symbols = self.output in ("softmax", "factored", "tree")
         self.vocabulary = facts.get("vocabulary") or [f"{number} " for number in range(facts["size"])]
         unknown = [number for number, symbol in enumerate(self.vocabulary) if symbol in ("<unk>", "\ufffd")]
         self.unknown = unknown[0] if unknown else None
@@ -137,6 +137,10 @@ class Model:
         arrays = self.arrays
         if self.output == "softmax":
             return log_softmax(hidden @ arrays["weights"] + arrays["bias"])
+        if self.output == "tree":
+            logits, paths = arrays["weights"] @ hidden + arrays["bias"], arrays["paths"].astype(int)
+            against = np.where(paths % 2, -logits[paths // 2], logits[paths // 2])
+            return -np.where(paths < 0, 0, np.logaddexp(0, against)).sum(axis=1)
         starts = arrays["starts"].astype(int)
         filled = np.flatnonzero(np.diff(starts))
         classes = log_softmax((hidden @ arrays["class_weights"] + arrays["class_bias"])[filled])

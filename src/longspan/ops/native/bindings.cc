@@ -3,6 +3,7 @@
 // side refuses wrong shapes when an operation is traced; these checks are for whoever calls without it.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
@@ -419,6 +420,58 @@ void run_range_descend(Floats<2> hidden, Floats<2> weights, Floats<1> bias, Indi
                      r.matrix(new_weights), data(new_bias, r.rows));
 }
 
+// Logits along paths.
+
+struct PathsOf : Paths {
+  PathsOf(Symbols nodes, long rows, long units) : Paths{} {
+    steps = nodes.dimensions()[0], depth = nodes.dimensions()[1];
+    this->rows = rows, this->units = units, this->nodes = nodes.typed_data();
+  }
+  template <class Buffer>
+  float* logits(Buffer buffer) const {
+    return data(buffer, steps, depth);
+  }
+  template <class Buffer>
+  float* hidden(Buffer buffer) const {
+    return data(buffer, steps, units);
+  }
+  template <class Buffer>
+  float* matrix(Buffer buffer) const {
+    return data(buffer, rows, units);
+  }
+};
+
+void run_path_logits(Floats<2> hidden, Floats<2> weights, Floats<1> bias, Symbols nodes, FloatsOut<2> logits) {
+  const PathsOf p(nodes, weights.dimensions()[0], weights.dimensions()[1]);
+  path_logits(p, p.hidden(hidden), p.matrix(weights), data(bias, p.rows), p.logits(logits));
+}
+
+void run_path_hidden(Floats<2> weights, Symbols nodes, Floats<2> cotangent, FloatsOut<2> hidden) {
+  const PathsOf p(nodes, weights.dimensions()[0], weights.dimensions()[1]);
+  path_hidden(p, p.matrix(weights), p.logits(cotangent), p.hidden(hidden));
+}
+
+void run_path_weights(Floats<2> hidden, Symbols nodes, Floats<2> cotangent, FloatsOut<2> weights, FloatsOut<1> bias) {
+  const PathsOf p(nodes, weights->dimensions()[0], weights->dimensions()[1]);
+  float *matrix = p.matrix(weights), *vector = data(bias, p.rows);
+  std::memset(matrix, 0, weights->size_bytes());
+  std::memset(vector, 0, bias->size_bytes());
+  path_add_gradient(p, p.hidden(hidden), p.logits(cotangent), matrix, vector);
+}
+
+void run_path_squares(Floats<2> hidden, Symbols nodes, Floats<2> cotangent, FloatsOut<0> squares) {
+  const PathsOf p(nodes, std::numeric_limits<int32_t>::max(), hidden.dimensions()[1]);
+  data(squares)[0] = static_cast<float>(path_squares(p, p.hidden(hidden), p.logits(cotangent)));
+}
+
+// Weights and bias are overwritten.
+void run_path_descend(Floats<2> hidden, Floats<2> weights, Floats<1> bias, Symbols nodes, Floats<2> cotangent,
+                      FloatsOut<2> new_weights, FloatsOut<1> new_bias) {
+  const PathsOf p(nodes, weights.dimensions()[0], weights.dimensions()[1]);
+  data(bias, p.rows);
+  path_add_gradient(p, p.hidden(hidden), p.logits(cotangent), p.matrix(new_weights), data(new_bias, p.rows));
+}
+
 // The update of all leaves, each a buffer of any rank.
 
 using Leaf32 = ffi::Buffer<ffi::F32>;
@@ -526,6 +579,12 @@ LONGSPAN_OPERATION(longspan_range_squares, run_range_squares);
 LONGSPAN_OPERATION(longspan_range_tangent, run_range_tangent);
 LONGSPAN_OPERATION(longspan_range_weights_gradient, run_range_weights_gradient);
 LONGSPAN_OPERATION(longspan_range_descend, run_range_descend);
+
+LONGSPAN_OPERATION(longspan_path_logits, run_path_logits);
+LONGSPAN_OPERATION(longspan_path_hidden, run_path_hidden);
+LONGSPAN_OPERATION(longspan_path_weights, run_path_weights);
+LONGSPAN_OPERATION(longspan_path_squares, run_path_squares);
+LONGSPAN_OPERATION(longspan_path_descend, run_path_descend);
 
 LONGSPAN_VARIADIC_OPERATION(longspan_clip_nesterov, run_update<true>);
 LONGSPAN_VARIADIC_OPERATION(longspan_clip_descend, run_update<false>);

@@ -129,6 +129,19 @@ double range_gradient(const Ranges&, const float* scale_or_null, float* log_prob
 void range_add_gradient(const Ranges&, const float* scale, Room kept, float* weights, float* bias);
 void range_tangent(const Ranges&, const float* weights_tangent, const float* bias_tangent, float* log_prob);
 
+// Every step names the rows of one matrix that its path leads along; a negative number names none.
+struct Paths {
+  long steps, depth, rows, units;
+  const int32_t* nodes;  // [steps, depth]
+};
+
+// logit = row . hidden + bias for every node of a path, zero where there is none; the two transposes of that, of which
+// the second is added to `weights` and `bias`; and the squared norm of what it adds.
+void path_logits(const Paths&, const float* hidden, const float* weights, const float* bias, float* logits);
+void path_hidden(const Paths&, const float* weights, const float* cotangent, float* hidden);
+void path_add_gradient(const Paths&, const float* hidden, const float* cotangent, float* weights, float* bias);
+double path_squares(const Paths&, const float* hidden, const float* cotangent);
+
 // A gradient of a matrix of which few rows were read: row index[s] has the part rows[s].
 struct SelectedRows {
   long count, rows, columns;

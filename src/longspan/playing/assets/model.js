@@ -1,4 +1,4 @@
-// The network: cells (leaky, lstm, gru and layers of them) and what they predict (bernoulli, nade, softmax, factored).
+// The network: cells (leaky, lstm, gru and layers of them) and what they predict (bernoulli, nade, softmax, factored, tree).
 // The equations are those of longspan's `models`; a step is a frame (bytes, one a key) or the number of a symbol.
 
 const ACTIVATIONS = { tanh: Math.tanh, sigmoid, rectifier: (x) => (x > 0 ? x : 0) };
@@ -183,8 +183,33 @@ class FactoredOutput {
   }
 }
 
+class TreeOutput {
+  constructor(part) {
+    Object.assign(this, part);
+    this.nodes = this.bias.length;
+    this.words = this.nodes + 1;
+    this.depth = this.paths.length / this.words;
+  }
+
+  logProbs(hidden) {
+    const { bias, weights, paths, depth } = this, size = hidden.length, found = new Float64Array(this.words);
+    const branches = new Float64Array(2 * this.nodes);
+    for (let node = 0; node < this.nodes; node++) {
+      let logit = bias[node];
+      for (let unit = 0, i = node * size; unit < size; unit++, i++) logit += hidden[unit] * weights[i];
+      const softened = Math.log1p(Math.exp(-Math.abs(logit)));
+      branches[2 * node] = -softened - Math.max(logit, 0);
+      branches[2 * node + 1] = -softened - Math.max(-logit, 0);
+    }
+    for (let word = 0; word < found.length; word++) {
+      for (let i = word * depth; i < (word + 1) * depth && paths[i] >= 0; i++) found[word] += branches[paths[i]];
+    }
+    return found;
+  }
+}
+
 const CELLS = { leaky: LeakyCell, lstm: LstmCell, gru: GruCell };
-const SYMBOL_OUTPUTS = { softmax: SoftmaxOutput, factored: FactoredOutput };
+const SYMBOL_OUTPUTS = { softmax: SoftmaxOutput, factored: FactoredOutput, tree: TreeOutput };
 const KEY_OUTPUTS = { bernoulli: BernoulliOutput, nade: NadeOutput };
 
 class Model {

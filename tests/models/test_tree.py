@@ -1,0 +1,159 @@
+"""Softmax over a Huffman tree: the tree by its optimality, probabilities against walks in NumPy and their sum."""
+
+import dataclasses
+import heapq
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longspan import recipes
+from longspan.errors import InputError
+from longspan.models.model import build
+from longspan.models.parts import split_constants
+from longspan.models.tree import HuffmanTree, huffman_paths, tree_output
+from tests.support import reference_outputs as reference
+
+HIDDEN, WORDS = 6, 40
+
+
+@eqx.filter_jit  # one compilation instead of one an operation
+def make_output(words=WORDS, seed=0) -> HuffmanTree:
+    rates = 1 / np.arange(1, words + 1)
+    return HuffmanTree.initial(HIDDEN, rates / rates.sum(), 1.0, key=jax.random.key(seed))
+
+
+def make_steps(output, time=20, lanes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    hidden = jnp.asarray(rng.normal(size=(time, lanes, HIDDEN)), jnp.float32)
+    return hidden, jnp.asarray(rng.integers(0, len(output.paths.value), (time, lanes)), jnp.int32)
+
+
+loss = eqx.filter_jit(lambda output, hidden, targets, length: output.loss(hidden, targets, length))
+log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidden))
+
+
+def least_mean_length(rates):
+    """Of any prefix code: every merge of the two rarest makes the words below it one decision longer."""
+    heap, total = list(rates), 0.0
+    heapq.heapify(heap)
+    while len(heap) > 1:
+        merged = heapq.heappop(heap) + heapq.heappop(heap)
+        total += merged
+        heapq.heappush(heap, merged)
+    return total
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=60))
+def test_no_tree_has_shorter_paths(counts):
+    rates = np.array(counts, float)
+    paths = huffman_paths(rates)
+    lengths = np.sum(paths >= 0, axis=1)
+    assert rates @ lengths == pytest.approx(least_mean_length(rates))
+    assert np.sum(0.5**lengths) == 1  # no branch leads nowhere
+    # Different words differ at a node that both pass, and a path has nothing behind its end.
+    assert len({tuple(path[path >= 0]) for path in paths}) == len(rates)
+    assert np.all(np.diff((paths >= 0).astype(int), axis=1) <= 0)
+    assert np.all(paths[:, 0] >> 1 == 0)
+    assert set(np.unique(paths[paths >= 0])) == set(range(2 * (len(rates) - 1)))
+
+
+def test_frequent_words_have_short_paths():
+    rates = 1 / np.arange(1, 10_001)
+    lengths = np.sum(huffman_paths(rates) >= 0, axis=1)
+    assert np.all(np.diff(lengths) >= 0)
+    assert lengths[0] <= 4
+    entropy = -np.sum(rates / rates.sum() * np.log2(rates / rates.sum()))
+    assert entropy <= rates @ lengths / rates.sum() < entropy + 1
+
+
+def test_a_single_word_is_refused():
+    with pytest.raises(InputError, match="at least two, got 1"):
+        huffman_paths(np.ones(1))
+
+
+@pytest.mark.parametrize("words", [2, 3, WORDS, 300])
+def test_log_prob_equals_a_walk_from_the_root_and_sums_to_one(words):
+    output = make_output(words)
+    state = np.random.default_rng(0).normal(size=HIDDEN)
+    hidden = jnp.broadcast_to(jnp.asarray(state, jnp.float32), (words, 1, HIDDEN))
+    log_probs = -loss(output, hidden, jnp.arange(words, dtype=jnp.int32)[:, None], jnp.asarray(words))[:, 0]
+    weights, bias = (np.asarray(array, np.float64) for array in (output.weights, output.bias))
+    twin = [reference.tree_log_prob(state, weights, bias, path) for path in np.asarray(output.paths.value)]
+    np.testing.assert_allclose(log_probs, twin, rtol=1e-5, atol=1e-5)
+    assert np.exp(np.asarray(log_probs, np.float64)).sum() == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(log_probs_of_words(output, hidden[0, 0]), twin, rtol=1e-5, atol=1e-5)
+
+
+def test_probabilities_by_paths_equal_those_of_all_words_in_value_and_gradient():
+    output = make_output()
+    hidden, targets = make_steps(output)
+    params, constants = split_constants(output)
+    weighting = jnp.asarray(np.random.default_rng(1).normal(size=targets.shape), jnp.float32)
+
+    def by_paths(params, hidden):
+        return jnp.sum(weighting * eqx.combine(params, constants).loss(hidden, targets, jnp.asarray(len(targets))))
+
+    def by_all_words(params, hidden):
+        log_probs = eqx.combine(params, constants).log_probs(hidden)
+        return -jnp.sum(weighting * jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0])
+
+    got = jax.jit(jax.value_and_grad(by_paths, argnums=(0, 1)))(params, hidden)
+    want = jax.jit(jax.value_and_grad(by_all_words, argnums=(0, 1)))(params, hidden)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()))
+
+
+def test_padding_changes_nothing():
+    output = make_output()
+    hidden, targets = make_steps(output)
+    whole = loss(output, hidden, targets, jnp.asarray(20))
+    cut = loss(output, hidden, targets.at[12:].set(WORDS - 1), jnp.asarray(12))
+    np.testing.assert_allclose(whole[:12], cut[:12], rtol=1e-6)
+    gradient = jax.jit(
+        jax.grad(lambda bias: jnp.sum(dataclasses.replace(output, bias=bias).loss(hidden, targets, jnp.asarray(0))))
+    )(output.bias)
+    assert not np.any(gradient)
+
+
+def test_large_logits_neither_overflow_nor_vanish():
+    output = make_output()
+    hidden, targets = make_steps(output)
+    losses = np.asarray(loss(output, 1e4 * hidden, targets, jnp.asarray(20)))
+    assert np.all(np.isfinite(losses))
+    listed = -np.take_along_axis(log_probs_of_words(output, 1e4 * hidden), np.asarray(targets)[..., None], axis=-1)
+    np.testing.assert_allclose(losses, listed[..., 0], rtol=1e-4, atol=1.0)
+
+
+def test_sampling_frequencies_match_the_probabilities():
+    output = make_output(10)
+    hidden = jnp.asarray(np.random.default_rng(5).normal(size=HIDDEN), jnp.float32)
+    draws = 40_000
+    words = output.sample(jnp.broadcast_to(hidden, (draws, HIDDEN)), key=jax.random.key(6))
+    expected = np.exp(np.asarray(log_probs_of_words(output, hidden), np.float64))
+    frequencies = np.bincount(words, minlength=10) / draws
+    assert np.all(np.abs(frequencies - expected) < 5 * np.sqrt(expected * (1 - expected) / draws) + 1e-6)
+    assert words.dtype == jnp.int32
+
+
+def test_it_starts_from_the_rates_of_the_words_also_of_those_that_never_occur():
+    config = dataclasses.replace(recipes.settings("tree:sgd+c", "ptb-words"), output_scale=0.0)
+    assert (config.output, config.recipe) == ("tree", "tree:sgd+c")
+    rates = np.append(1 / np.arange(1, 201), [0.0, 0.0])
+    rates /= rates.sum()
+    output = tree_output(config, config.hidden_size, rates, key=jax.random.key(0))
+    found = np.exp(log_probs_of_words(output, jnp.ones(config.hidden_size)))
+    np.testing.assert_allclose(found[:200], rates[:200], rtol=1e-4)
+    assert np.all((found[200:] > 0) & (found[200:] < 1e-6))
+
+
+def test_the_tree_is_saved_with_the_model_and_not_trained():
+    model = build(recipes.settings("tree:sgd+c", "ptb-words"), 200, np.full(200, 1 / 200), key=jax.random.key(0))
+    params, constants = split_constants(model)
+    assert params.output.paths is None
+    assert constants.output.paths.value.shape == (200, 8)
