@@ -1,13 +1,15 @@
 """Test perplexity on `ptb-words` after equal time on one thread: ours, and faster-rnnlm where its program is named.
 
-Each is a fresh process that gets the same seconds of wall-clock time from its start, reading, compiling and validating
-included. Ours plans its updates by `--budget` and ends by itself; faster-rnnlm anneals its rate by itself, writes its
-best weights after every epoch, and is stopped when the time is up. Perplexities are of the same words: the test split
-with the ends of sentences. Quiet machines only: whoever runs while others work gets fewer seconds than the other.
+Each is a fresh process that gets the same seconds from its start, reading, compiling and validating included. Ours
+plans its updates by `--budget` and ends by itself; faster-rnnlm anneals its rate by itself, writes its best weights
+after every epoch, and is stopped when the time is up. Perplexities are of the same words: the test split with the ends
+of sentences. With `--clock processor`, for a machine that others use too, seconds are those that the processor gave,
+and ours gets as many updates as its plan would have made on a quiet machine.
 """
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -17,16 +19,16 @@ from pathlib import Path
 from longspan import data as data_room
 from longspan.data.text import TextData
 from longspan.library import open_run
+from longspan.training.planning import COOLDOWN, RESERVE
 
+from . import ours
 from .__main__ import variable
-from .words import ARGUMENTS, write_texts
+from .contest import seconds_per_update
+from .words import ARGUMENTS, OURS, config_of, write_texts
 
 SECONDS = (60, 300)
 PEER = "faster-rnnlm"
-OURS = {
-    "longspan, 100 square-root classes": "sgd+c --class-rule square-root --classes 100",
-    "longspan, tree": "tree:sgd+c",
-}
+RACING = ("longspan, 100 square-root classes", "longspan, tree")
 
 
 def measure() -> dict:
@@ -37,46 +39,65 @@ def measure() -> dict:
     with tempfile.TemporaryDirectory() as folder:
         write_texts(data, Path(folder), whole=True)
         for seconds in SECONDS:
-            for name, arguments in OURS.items():
-                found.append({"program": name, "budget": seconds, **train_ours(arguments, seconds, Path(folder))})
+            for name in RACING:
+                found.append({"program": name, "budget": seconds, **train_ours(name, data, seconds, Path(folder))})
             if program:
                 found.append({"program": PEER, "budget": seconds, **train_peer(program, seconds, Path(folder))})
     return {"runs": found, "not_run": [] if program else [PEER]}
 
 
-def train_ours(arguments: str, seconds: int, folder: Path) -> dict:
-    """Train in a process of its own, as a user would."""
-    path = folder / f"run-{len(list(folder.iterdir()))}"
-    options = f"--data ptb-words --budget {seconds}s --threads 1 --run-dir {path}"
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "longspan", "train", *arguments.split(), *options.split()],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    took = time.perf_counter() - began
-    return {"seconds": took, "test_perplexity": open_run(path).evaluate("test").perplexity}
+def train_ours(name: str, data: TextData, seconds: int, folder: Path) -> dict:
+    """Train in a process of its own, as a user would, with the shipped settings."""
+    recipe, changes = OURS[name]
+    path = folder / f"{name}-{seconds}"
+    flags = {f"--{setting.replace('_', '-')}": str(value) for setting, value in changes.items()}
+    flags |= {"--data": "ptb-words", "--threads": "1", "--run-dir": str(path)}
+    if on_processor_clock():
+        pace = seconds_per_update({name: ours.training(config_of(recipe, **changes), data)})[name]
+        flags |= {"--max-updates": str(int((1 - RESERVE) * seconds / pace)), "--cooldown": str(COOLDOWN)}
+        flags |= {"--learning-rate-schedule": "constant"}
+    else:
+        flags["--budget"] = f"{seconds}s"
+    command = [sys.executable, "-m", "longspan", "train", recipe, *(part for flag in flags.items() for part in flag)]
+    began = spent()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return {"seconds": spent() - began, "test_perplexity": open_run(path).evaluate("test").perplexity}
 
 
 def train_peer(program: str, seconds: int, folder: Path) -> dict:
     """Train for so many seconds, or until it ends by itself, and score the best weights that it wrote."""
     model = folder / f"{PEER}-{seconds}"
     files = {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
-    began = time.perf_counter()
-    training = [program, "-train", files["train"], "-valid", files["valid"], "-rnnlm", model]
-    with subprocess.Popen([*training, *ARGUMENTS[PEER].split()], stderr=subprocess.DEVNULL) as running:
-        try:
-            running.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            running.terminate()
-    took = time.perf_counter() - began
-    scored = subprocess.run(
-        [program, "-rnnlm", model, "-test", files["test"]], capture_output=True, text=True, check=True
-    )
+    training = [program, "-train", files["train"], "-valid", files["valid"], "-rnnlm", model, *ARGUMENTS[PEER].split()]
+    limit = resource.RLIMIT_CPU, (seconds, seconds)
+    began = spent()
+    if on_processor_clock():
+        subprocess.run(training, stderr=subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(*limit))
+    else:
+        with subprocess.Popen(training, stderr=subprocess.DEVNULL) as running:
+            try:
+                running.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                running.terminate()
+    took = spent() - began
+    scoring = [program, "-rnnlm", model, "-test", files["test"]]
+    scored = subprocess.run(scoring, capture_output=True, text=True, check=True)
     entropy = re.search(r"Test entropy ([\d.]+)", scored.stderr)
     if entropy is None:
         raise SystemExit(f"{PEER} printed no entropy: {scored.stderr[-300:]}")
     return {"seconds": took, "test_perplexity": 2 ** float(entropy[1])}
+
+
+def on_processor_clock() -> bool:
+    return os.environ.get("BENCHMARK_CLOCK") == "processor"
+
+
+def spent() -> float:
+    """Seconds so far: of the wall's clock, or of the processor for processes that have ended."""
+    if not on_processor_clock():
+        return time.perf_counter()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def table(figures: dict) -> list[list[str]]:
