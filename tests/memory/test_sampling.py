@@ -37,7 +37,7 @@ def test_draws_follow_the_scored_mixture(model, memory, songs):
     assert np.abs(counts / draws - expected).max() < 4 * np.sqrt(0.25 / draws)
 
 
-def test_candidates_know_the_probability_of_the_mixture(model, memory, songs):
+def test_candidates_are_weighted_by_the_mixture_and_compared_with_their_like(model, memory, songs):
     past = songs[0][:20]
     steps = jnp.zeros((1, 30, KEYS), jnp.uint8).at[0, :20].set(past)
     inputs = jnp.asarray(np.concatenate([np.zeros((1, KEYS), np.uint8), past]))[:, None]
@@ -45,8 +45,19 @@ def test_candidates_know_the_probability_of_the_mixture(model, memory, songs):
     hidden = model.run(model.start(1), inputs, resets, length)[1][-1]
     propose = partial(memory.proposal(), model, hidden, Past(steps, jnp.asarray(20)), 16)
     found = propose(keys=jax.random.split(jax.random.key(0), 1), held=None)
-    expected = np.log(scored(model, memory, past))[np.asarray(found.steps[0]) @ [4, 2, 1]]
-    np.testing.assert_allclose(found.log_prob[0], expected, atol=1e-4)
+    recalled = np.asarray(found.recalled[0])
+    frames, log_prob, weights = found.steps[0], found.log_prob[0], np.exp(found.log_weight[0])
+    rows = jnp.broadcast_to(hidden, (len(frames), *hidden.shape))
+    network = np.asarray(model.output.log_prob(rows, frames[:, None], jnp.asarray(len(frames)), key=jax.random.key(0)))
+    np.testing.assert_allclose(log_prob[~recalled], network[~recalled, 0], atol=1e-4)
+    np.testing.assert_allclose(np.exp(log_prob[recalled]), weights[recalled], rtol=1e-5)
+    share = weights[~recalled].sum()
+    assert share + weights[recalled].sum() == pytest.approx(1, abs=1e-5)
+    copied = np.bincount(np.asarray(frames)[recalled] @ [4, 2, 1], weights[recalled], minlength=8)
+    expected = scored(model, memory, past)[np.asarray(frames) @ [4, 2, 1]]
+    np.testing.assert_allclose(
+        share * np.exp(network[:, 0]) + copied[np.asarray(frames) @ [4, 2, 1]], expected, atol=1e-4
+    )
     held = jnp.asarray([[1, -1, 0]], jnp.int8)
     possible = np.asarray(propose(keys=jax.random.split(jax.random.key(0), 1), held=held).log_weight[0]) > -np.inf
     kept = np.asarray(propose(keys=jax.random.split(jax.random.key(0), 1), held=held).steps[0])[possible]

@@ -184,13 +184,41 @@ class Echo(Proposal):
         copy = jax.lax.dynamic_index_in_dim(past.steps, jnp.maximum(past.length - 2, 0), axis=1)
         weight = jnp.where(past.length >= 2, self.weight, -jnp.inf)
         more = (copy, jnp.zeros((len(copy), 1)), jnp.full((len(copy), 1), weight))
-        return Candidates(*(jnp.concatenate(pair, axis=1) for pair in zip(found, more, strict=True)))
+        return Candidates(*(jnp.concatenate(pair, axis=1) for pair in zip(found[:3], more, strict=True)))
 
 
 def test_a_proposal_sees_the_prime_and_all_that_was_drawn(music):
     prime = np.array([[1, 0, 1], [0, 1, 1]], np.uint8)
     samples = generate(music, length=5, num=2, key=KEY, prime=prime, proposal=Echo(jnp.asarray(1e6)))
     np.testing.assert_array_equal(samples, np.broadcast_to([*prime, *prime, prime[0]], samples.shape))
+
+
+class Pairs(Proposal):
+    """Two frames of the network and two of a memory, all of them with one note; weights as given."""
+
+    weights: Array
+
+    def __call__(self, model, hidden, past, count, *, keys, held):
+        every = jnp.log(jnp.broadcast_to(self.weights, (len(hidden), 4)))
+        frames = jnp.asarray([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]], jnp.uint8)
+        return Candidates(
+            jnp.broadcast_to(frames, (len(hidden), *frames.shape)),
+            every,
+            every,
+            jnp.broadcast_to(jnp.asarray([False, False, True, True]), every.shape),
+        )
+
+
+@pytest.mark.parametrize(("temperature", "power"), [(1.0, 1), (0.5, 2)])
+def test_a_temperature_leaves_how_often_the_past_is_recalled(music, temperature, power):
+    """What is heard again would otherwise crowd out everything else."""
+    weights = np.array([0.3, 0.1, 0.2, 0.4])
+    drawn = generate(
+        music, length=1, num=20_000, key=KEY, temperature=temperature, proposal=Pairs(jnp.asarray(weights, jnp.float32))
+    )
+    sharp = weights**power
+    network, memory = 0.4 * sharp[:2] / sharp[:2].sum(), 0.6 * sharp[2:] / sharp[2:].sum()
+    assert_frequencies(count(drawn), {(1, 0, 0): network[0] + memory[1], (0, 1, 0): network[1], (0, 0, 1): memory[0]})
 
 
 @pytest.mark.parametrize("prime", [[], [3, 0, 1]], ids=["fresh", "primed"])

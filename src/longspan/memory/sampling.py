@@ -1,13 +1,15 @@
 """Sampling with the recall memory: a model that returns to what it has said.
 
 The next step is drawn from the same mixture that is scored: the network's candidates with the network's weight, copies
-of the sample's own past with theirs.
+of the sample's own past with theirs. A temperature sharpens the mixture of symbols. Of frames it sharpens what the
+network draws and what is recalled each by itself: what was heard would otherwise become ever likelier to be heard
+again, until little else is.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from longspan.data.lookup import NONE, Found
 from longspan.memory import gate
@@ -32,23 +34,18 @@ class Recalling(Proposal):
     def __call__(self, model, hidden, past, count, *, keys, held):
         drawn = model.output.candidates(hidden, count, keys=keys, held=held)
         copies, exist, mixed = self.recall(model, hidden, past)
-        allowed = exist if held is None else exist & _allowed(copies, held)
-        share = 0.0 if copies.ndim == 2 else jnp.log(drawn.log_prob.shape[1])  # all symbols are listed, frames drawn
         network = mixed.network[:, None]
-        steps = jnp.concatenate([drawn.steps, copies.astype(drawn.steps.dtype)], axis=1)
-        return Candidates(
-            steps,
-            jnp.concatenate(
-                [
-                    jnp.logaddexp(network + drawn.log_prob, _weight_of(drawn.steps, copies, mixed.candidates)),
-                    jnp.logaddexp(network + _log_probs(model, hidden, copies), mixed.candidates),
-                ],
-                axis=1,
-            ),
-            jnp.concatenate(
-                [network + drawn.log_weight - share, jnp.where(allowed, mixed.candidates, -jnp.inf)], axis=1
-            ),
+        if copies.ndim == 2:  # all symbols are listed
+            log_prob = jnp.logaddexp(network + drawn.log_prob, _weight_of(drawn.steps, copies, mixed.candidates))
+            return Candidates(drawn.steps, log_prob, jnp.where(drawn.log_weight > -jnp.inf, log_prob, -jnp.inf))
+        allowed = exist if held is None else exist & _fits(copies, held)
+        pairs = (
+            (drawn.steps, copies.astype(drawn.steps.dtype)),
+            (drawn.log_prob, mixed.candidates),  # a temperature compares what the network draws, or what is recalled
+            (network + drawn.log_weight - jnp.log(count), jnp.where(allowed, mixed.candidates, -jnp.inf)),
+            (jnp.zeros_like(drawn.log_prob, bool), jnp.ones_like(exist)),
         )
+        return Candidates(*(jnp.concatenate(pair, axis=1) for pair in pairs))
 
     def recall(
         self, model: SequenceModel, hidden: Float[Array, "lane hidden"], past: Past
@@ -69,16 +66,13 @@ def _log_probs(model: SequenceModel, hidden: Float[Array, "lane hidden"], steps:
     return model.output.log_prob(repeated, rows, jnp.asarray(len(rows), jnp.int32), key=jax.random.key(0)).T
 
 
-def _weight_of(steps, copies, log_weights):
-    """Log-weight of each step among the copies; minus infinity where it is none of them."""
-    same = steps[:, :, None] == copies[:, None]
-    same = same.reshape(*same.shape[:3], -1).all(axis=3)
+def _weight_of(symbols, copies, log_weights):
+    """Log-weight of each symbol among the copies; minus infinity where it is none of them."""
+    same = symbols[:, :, None] == copies[:, None]
     return jax.nn.logsumexp(jnp.where(same, log_weights[:, None], -jnp.inf), axis=2)
 
 
-def _allowed(copies: Shaped[Array, "lane candidate ..."], held: Held) -> Array:
-    """Which copies have the held keys or symbols as they have to be."""
-    if copies.ndim == 2:
-        return jnp.take_along_axis(held, copies, axis=1) != OFF
+def _fits(copies: Shaped[Array, "lane candidate key"], held: Held) -> Bool[Array, "lane candidate"]:
+    """Which copies have the held keys as they have to be."""
     wrong = ((held == ON)[:, None] & (copies == 0)) | ((held == OFF)[:, None] & (copies > 0))
     return ~wrong.any(axis=2)

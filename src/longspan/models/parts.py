@@ -219,14 +219,16 @@ class Candidates(NamedTuple):
 
     Attributes:
         steps: frames or symbols.
-        log_prob: their log-probabilities, up to a constant of the lane.
+        log_prob: their log-probabilities, up to a constant of the lane, and of those that are recalled up to another.
         log_weight: a step chosen with probability proportional to `exp(log_weight)` follows the distribution; zero for
             steps that were drawn from it.
+        recalled: which of them are copies of the past; None where no memory proposes any.
     """
 
     steps: Shaped[Array, "lane candidate ..."]
     log_prob: Float[Array, "lane candidate"]
     log_weight: Float[Array, "lane candidate"]
+    recalled: Bool[Array, "lane candidate"] | None = None
 
 
 class Output(eqx.Module):

@@ -2,9 +2,10 @@
 
 A step is chosen among candidates. Where every symbol is one, a temperature sharpens their distribution. Of frames there
 are too many, so some are drawn from the model, and the temperature decides among those that are alike: with as many
-notes, and as many of them new, as a frame drawn at temperature 1. Sharpening each key alone, or unlike frames, silences
-most music, because most keys are off most of the time, or lets it stand still. So *which* notes sound becomes safer;
-how many there are and how often they change stays as the model wants it.
+notes, and as many of them new, as a frame drawn at temperature 1, and recalled by a memory if that was. Sharpening each
+key alone, or unlike frames, silences most music, because most keys are off most of the time, or lets it stand still. So
+*which* notes sound becomes safer; how many there are, how often they change and how often the past returns stays as the
+model wants it.
 
 Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, and one
 primed with its own beginning goes on as it did, except for rare draws that change with the rounding of a differently
@@ -19,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.data.music import KEYS
 from longspan.errors import InputError
@@ -237,29 +238,31 @@ def _choose(
 ) -> Shaped[Array, "..."]:
     """Choose one candidate of a lane.
 
-    A first choice at temperature 1 decides the number of notes and of new ones, a second one among the frames with
-    these numbers which notes. All symbols are alike, so that only the second choice matters, and it is exact.
+    A first choice at temperature 1 decides the number of notes and of new ones, and whether the past is recalled; a
+    second one among the frames that are like it decides which notes. All symbols are alike, so that only the second
+    choice matters, and it is exact.
     """
     if len(found.log_prob) == 1:
         return found.steps[0]
     key_number, key_choice = jax.random.split(key)
     pilot = jax.random.categorical(key_number, found.log_weight)
-    allowed = _alike(found.steps, found.steps[pilot], last) & (found.log_weight > -jnp.inf)
+    allowed = _alike(found, pilot, last) & (found.log_weight > -jnp.inf)
     if greedy:
         return found.steps[jnp.argmax(jnp.where(allowed, found.log_prob, -jnp.inf))]
     sharpened = found.log_weight + (1 / temperature - 1) * found.log_prob
     return found.steps[jax.random.categorical(key_choice, jnp.where(allowed, sharpened, -jnp.inf))]
 
 
-def _alike(steps: Shaped[Array, "candidate ..."], step: Shaped[Array, "..."], last: Shaped[Array, "..."]) -> Array:
-    """Which frames have as many notes as `step`, and as many that did not sound in the last one.
+def _alike(found: Candidates, pilot: Int[Array, ""], last: Shaped[Array, "..."]) -> Bool[Array, " candidate"]:
+    """Which frames have as many notes as the pilot, as many that did not sound in the last one, and its origin.
 
     Symbols and numbers are all alike.
     """
-    if steps.dtype != jnp.uint8:
-        return jnp.ones(len(steps), bool)
-    notes, new = (jnp.sum(steps & mask[None], axis=-1) for mask in (jnp.ones_like(last), 1 - last))
-    return (notes == jnp.sum(step)) & (new == jnp.sum(step & (1 - last)))
+    if found.steps.dtype != jnp.uint8:
+        return jnp.ones(len(found.steps), bool)
+    notes, new = (jnp.sum(found.steps & mask[None], axis=-1) for mask in (jnp.ones_like(last), 1 - last))
+    alike = (notes == notes[pilot]) & (new == new[pilot])
+    return alike if found.recalled is None else alike & (found.recalled == found.recalled[pilot])
 
 
 def _without_silence(found: Candidates, last: Shaped[Array, "lane key"]) -> Candidates:

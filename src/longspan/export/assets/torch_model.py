@@ -25,6 +25,8 @@ FUNCTIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "rectifier": torch.re
 class Leaky(nn.Module):
     """Leaky units: h' = leak h + (1 - leak) f(W x + U h + b), called like `nn.RNN`."""
 
+    leak: torch.Tensor
+
     def __init__(self, inputs, size, activation):
         super().__init__()
         self.function = FUNCTIONS[activation]
@@ -87,7 +89,7 @@ class Model(nn.Module):
     def forward(self, inputs, state=None, targets=None):
         hidden = inputs
         if self.facts["reads_symbols"]:
-            hidden = nn.functional.one_hot(inputs, self.facts["input_size"]).to(self.layers[0].weight_hh_l0.dtype)
+            hidden = nn.functional.one_hot(inputs, self.facts["input_size"]).to(next(self.parameters()).dtype)
         after = []
         for layer, before in zip(self.layers, state or [None] * len(self.layers), strict=True):
             hidden, last = layer(hidden, before)
@@ -105,7 +107,7 @@ class Model(nn.Module):
 
     def draw(self, logits):
         """The next step, from the logits of the last one; with NADE from `last_hidden`."""
-        if self.facts["output"] == "nade":
+        if isinstance(self.output, Nade):
             return self.output.draw(logits)
         if self.facts["output"] == "softmax":
             return torch.distributions.Categorical(logits=logits).sample()

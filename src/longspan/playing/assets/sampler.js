@@ -1,8 +1,8 @@
 // Reading and drawing step by step, as `longspan evaluate` and `longspan sample` do.
 //
-// A frame is chosen among candidates drawn from the model. A first choice at temperature 1 decides how many notes sound
-// and how many of them are new; among the candidates with these numbers, the temperature favors the likely ones. All
-// symbols of a text are candidates, so there the temperature sharpens their distribution exactly.
+// A frame is chosen among candidates drawn from the model. A first choice at temperature 1 decides how many notes sound,
+// how many of them are new and whether the past is recalled; among the candidates that are alike in this, the temperature
+// favors the likely ones. All symbols of a text are candidates, so there it sharpens their distribution exactly.
 
 // Frames to choose among; held keys that fit badly make most of them count little. Some more say what is possible.
 const CANDIDATES = 8, CANDIDATES_IF_HELD = 64, LOOKED_AT = 16;
@@ -52,10 +52,10 @@ class Listener {
   drawFrame(random, { temperature = 1, held = null, avoidSilence = false } = {}) {
     const { conditions, mixed, mixedWith } = this.expect(), { model } = this, count = held ? CANDIDATES_IF_HELD : LOOKED_AT;
     const drawn = Array.from({ length: count }, () => model.output.draw(conditions, model.size, random, held));
-    const fresh = drawn.map(({ frame, logProb, logWeight }) => ({ frame, logProb: mixedWith(logProb, frame), logWeight: mixed.network + logWeight - Math.log(count) }));
+    const fresh = drawn.map(({ frame, logProb, logWeight }) => ({ frame, recalled: false, amongAlike: logProb, logProb: mixedWith(logProb, frame), logWeight: mixed.network + logWeight - Math.log(count) }));
     const copies = mixed.candidates.map(({ step, network, logWeight }) => {
       const allowed = held === null || step.every((on, key) => held[key] === FREE || held[key] === on);
-      return { frame: step, logProb: mixedWith(network, step), logWeight: allowed ? logWeight : -Infinity };
+      return { frame: step, recalled: true, amongAlike: logWeight, logProb: mixedWith(network, step), logWeight: allowed ? logWeight : -Infinity };
     });
     const chances = chancesOf(drawn, [...fresh, ...copies], model.size), chosenFrom = held ? count : CANDIDATES;
     const candidates = [...fresh.slice(0, chosenFrom).map((one) => ({ ...one, logWeight: one.logWeight + Math.log(count / chosenFrom) })), ...copies];
@@ -76,9 +76,9 @@ class Listener {
   choose(candidates, temperature, random) {
     const weights = candidates.map(({ logWeight }) => logWeight), pilot = candidates[random.choose(weights)];
     const numbers = ({ frame }) => frame.reduce((code, on, key) => code + on * (this.last[key] ? 1 : 129), 0); // notes + 128 x new notes
-    const like = numbers(pilot), alike = candidates.filter((one) => one.logWeight > -Infinity && numbers(one) === like);
-    if (temperature <= 0) return alike.reduce((best, one) => (one.logProb > best.logProb ? one : best));
-    return alike[random.choose(alike.map(({ logWeight, logProb }) => logWeight + (1 / temperature - 1) * logProb))];
+    const like = numbers(pilot), alike = candidates.filter((one) => one.logWeight > -Infinity && one.recalled === pilot.recalled && numbers(one) === like);
+    if (temperature <= 0) return alike.reduce((best, one) => (one.amongAlike > best.amongAlike ? one : best));
+    return alike[random.choose(alike.map(({ logWeight, amongAlike }) => logWeight + (1 / temperature - 1) * amongAlike))];
   }
 
   // Draw the next symbol; `forbidden` is one that is never drawn.
