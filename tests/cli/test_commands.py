@@ -259,6 +259,7 @@ def test_doctor_tells_versions_kernels_and_data_as_json(environment):
     assert findings["kernels"]["kernels"] in ("native", "xla")
     assert findings["versions"]["jax"]
     assert all(findings["writable"].values())
+    assert "None" not in longspan(["doctor"], environment).stdout
 
 
 def test_data_info_as_json(data_file, capsys):

@@ -71,12 +71,14 @@ def data_dir(folder, tmp_path_factory):
     return home
 
 
-def test_an_import_keeps_onsets_and_says_so(data_dir):
+def test_an_import_keeps_onsets_and_says_so(data_dir, folder, tmp_path):
     data = load("tunes", data_dir)
     assert isinstance(data, MusicData)
     assert data.record.size == WITH_ONSETS
     assert any("struck again" in remark for remark in data.remarks)
     assert "with onsets" in describe_set(data_dir / "imported" / "tunes.npz")
+    plain = import_path(folder, name="plain", data_dir=tmp_path).data
+    assert any("repeat the one before" in remark for remark in plain.remarks)
     assert data.split_figures("train").most_notes == 1
     for song in data.splits["train"]:
         assert np.all(song[:, KEYS:] <= song[:, :KEYS])

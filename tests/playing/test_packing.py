@@ -10,11 +10,12 @@ import pytest
 
 import longspan
 from longspan import cli, runtime
+from longspan.cli.train import PLAYED
 from longspan.data.dataset import DataRecord
 from longspan.data.music import MusicData
 from longspan.data.own import Sequences
 from longspan.playing import page
-from longspan.playing.packing import measure, pack, rounded
+from longspan.playing.packing import CELLS, OUTPUTS, measure, pack, rounded
 from longspan.recipes import settings
 from longspan.training.runs import Run
 from longspan.training.setup import initial_model
@@ -153,3 +154,8 @@ def test_other_data_and_broken_runs_are_refused_in_a_line(tmp_path, capsys):
     code, _, said = run_cli(capsys, tmp_path / "empty", "-o", tmp_path)
     assert code == 2
     assert "is a folder" in said
+
+
+def test_a_page_is_suggested_for_what_it_runs():
+    assert set(PLAYED["cell"]) == set(CELLS)
+    assert set(PLAYED["output"]) == set(OUTPUTS)

@@ -77,13 +77,12 @@ def _show(findings: dict) -> None:
     console = Console(highlight=False)
     table = Table(show_header=False, box=None)
     versions = ", ".join(f"{name} {version}" for name, version in findings["versions"].items() if version)
-    kernels = ", ".join(f"{key}: {value}" for key, value in findings["kernels"].items())
     rows = {
         "python": findings["python"],
         "versions": versions,
         "machine": f"{findings['platform']}, {findings['cores']} cores",
         "devices": ", ".join(findings["devices"]),
-        "kernels": kernels,
+        "kernels": _describe_kernels(**findings["kernels"]),
         "data folder": findings["data_folder"],
         "data found": ", ".join(findings["data_found"]) or "none yet; `longspan data get jsb` fetches one",
         "music21": findings["music21"] or "missing: pip install 'longspan[music]' for the default chorales",
@@ -96,6 +95,15 @@ def _show(findings: dict) -> None:
         console.print("A folder is not writable: change to another one, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
     if os.environ.get("LONGSPAN_KERNELS"):
         console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.")
+
+
+def _describe_kernels(
+    kernels: str, library: str | None, instruction_set: str | None, threads: int, reason: str | None
+) -> str:
+    """The kernels in a phrase, with what keeps them from being native."""
+    if kernels == "native" and library:
+        return f"native, for {instruction_set}, on {threads} thread{'s' * (threads != 1)} ({Path(library).name})"
+    return f"{kernels}: {reason}" if reason else kernels
 
 
 @dataclass(frozen=True)

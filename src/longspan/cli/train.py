@@ -22,6 +22,7 @@ from longspan import cli
 from longspan.cli import leave_at_once, print_json
 from longspan.cli.options import Watching, load_data, load_data_of, origins_of, parse, parse_train
 from longspan.data.dataset import SPLITS, Dataset, usual_memory
+from longspan.data.music import KEYS
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt, prepare
@@ -344,10 +345,21 @@ SAMPLED_AS = {"music": "-o sample.mid -o sample.png", "text": "--length 500", "s
 """Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
 
 
+PLAYED = {"cell": ("leaky", "lstm", "gru"), "output": ("bernoulli", "nade", "softmax", "factored"), "cues": ("none",)}
+"""Settings of the models that `longspan play` runs; it knows more than their names, but need not be loaded here."""
+
+
+def _is_played(run: Run) -> bool:
+    known = all(getattr(run.config, name) in allowed for name, allowed in PLAYED.items())
+    return known and (run.data.kind == "text" or run.data.size == KEYS)
+
+
 def next_commands(run: Run, split: str) -> str:
     """Commands to try on a run whose scores were just shown, one per line."""
     kind = "series" if run.data.next_step else run.data.kind
     commands = [f"sample {run.path} {SAMPLED_AS[kind]}"] if kind in SAMPLED_AS else []
+    if kind in PIECE and _is_played(run):
+        commands.append(f"play {run.path} -o play.html")
     commands += [f"diagnose {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
     return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 

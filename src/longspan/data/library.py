@@ -156,9 +156,13 @@ def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
     return entries
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e3:,.0f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
+
+
 def _imported_entry(name: str, path: Path) -> Entry:
     try:
-        return Entry(name, f"yours: {describe_set(path)}, {path.stat().st_size / 2**20:.1f} MB", "ready")
+        return Entry(name, f"yours: {describe_set(path)}, {_size(path.stat().st_size)}", "ready")
     except (InputError, OSError):
         return Entry(name, f"yours, but {path} cannot be read", "damaged")
 

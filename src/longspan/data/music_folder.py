@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from longspan.data.dataset import SPLITS, Progress, silent
 from longspan.data.keys import key_of, shift_to_c
-from longspan.data.music import KEYS, MusicData
+from longspan.data.music import MusicData
 from longspan.data.rolls import PITCHES, Grid, Note, choose_grid, place_on_piano, round_to_frames, share_on_grid
 from longspan.data.scores import SUFFIXES, SongReader
 from longspan.data.sequences import Song
@@ -20,6 +21,8 @@ from longspan.errors import InputError, printable
 from longspan.limits import FRAMES, FRAMES_PER_BEAT, NOTES, SONGS
 
 ENDINGS = ", ".join(SUFFIXES)
+MANY_REPEATS = 0.02
+"""Share of repeated notes that is worth a remark."""
 
 
 class Skipped(NamedTuple):
@@ -37,12 +40,14 @@ class Gathered(NamedTuple):
     skipped: list[Skipped]
 
 
-class _Found(NamedTuple):
-    """The notes of every song, what was left out, and remarks on the rest."""
+@dataclass
+class _Found:
+    """The notes of every song, how many are struck again at once, what was left out, and remarks on the rest."""
 
-    notes: dict[str, list[Note]]
-    skipped: list[Skipped]
-    remarks: list[str]
+    notes: dict[str, list[Note]] = field(default_factory=dict)
+    struck_again: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def skip(self, file: str, reason: str) -> None:
         self.skipped.append(Skipped(printable(file), printable(reason)))
@@ -96,7 +101,7 @@ def gather_music(
         remarks=(
             _describe(grid, chosen=frames_per_beat is None),
             *_remark_on(leaders),
-            *_remark_on_repeats(songs, onsets),
+            *_remark_on_repeats(found, onsets),
             *found.remarks,
             *(f"skipped {file}: {reason}" for file, reason in found.skipped),
         ),
@@ -106,7 +111,7 @@ def gather_music(
 
 
 def _read_files(files: dict[str, Path], progress: Progress) -> _Found:
-    found = _Found({}, [], [])
+    found = _Found()
     pedals = 0
     total = 0
     with SongReader() as reader:
@@ -142,14 +147,12 @@ def _grid(found: _Found, frames_per_beat: int | None) -> Grid:
 
 
 def _describe(grid: Grid, *, chosen: bool) -> str:
+    frames = "1 frame" if grid.frames_per_beat == 1 else f"{grid.frames_per_beat} frames"
     moved = f"the other {1 - grid.share:.0%} of the notes were moved to it"
     on_it = f"{grid.share:.0%} of the onsets lie on it; {moved}"
     if not grid.fits:
-        return (
-            f"warning: no grid fits these notes, as if they were played freely; {grid.frames_per_beat} frames per beat "
-            f"are used: {on_it}"
-        )
-    return f"{grid.frames_per_beat} frames per beat{', found from the notes' * chosen}: {on_it}"
+        return f"warning: no grid fits these notes, as if they were played freely; at {frames} per beat, {on_it}"
+    return f"{frames} per beat{', found from the notes' * chosen}: {on_it}"
 
 
 def _remark_on(leaders: dict[str, str]) -> list[str]:
@@ -159,11 +162,16 @@ def _remark_on(leaders: dict[str, str]) -> list[str]:
     return [f"{others} songs begin like another one and are kept in the same split as that"]
 
 
-def _remark_on_repeats(songs: dict[str, Song], onsets: bool) -> list[str]:
-    if not onsets:
+def _remark_on_repeats(found: _Found, onsets: bool) -> list[str]:
+    again = found.struck_again
+    if onsets:
+        return [f"{again:,} notes are struck again while they sound, and the frames say so"]
+    share = again / max(1, sum(map(len, found.notes.values())))
+    if share < MANY_REPEATS:
         return []
-    again = sum(int(song[:, KEYS:].sum()) for song in songs.values())
-    return [f"{again:,} notes are struck again while they sound, and the frames say so"]
+    return [
+        f"{share:.0%} of the notes repeat the one before at once and sound as one long note; onsets keep them apart"
+    ]
 
 
 def _songs(found: _Found, frames_per_beat: int, transpose: bool, separate: bool, onsets: bool) -> dict[str, Song]:
@@ -171,12 +179,15 @@ def _songs(found: _Found, frames_per_beat: int, transpose: bool, separate: bool,
     frames = 0
     for file, notes in found.notes.items():
         try:
-            roll = round_to_frames(notes, frames_per_beat, separate=separate, onsets=onsets)
-            songs[file], beyond = place_on_piano(roll, shift_to_c(key_of(roll[:, :PITCHES])) if transpose else 0)
+            roll = round_to_frames(notes, frames_per_beat, separate=separate, onsets=True)
+            again = int(roll[:, PITCHES:].sum())
+            shift = shift_to_c(key_of(roll[:, :PITCHES])) if transpose else 0
+            songs[file], beyond = place_on_piano(roll if onsets else roll[:, :PITCHES], shift)
         except InputError as error:
             found.skip(file, str(error))
             continue
         frames += len(songs[file])
+        found.struck_again += again
         if frames > FRAMES:
             raise InputError(f"the files have more than {FRAMES} frames; import a part of them")
         if beyond:
