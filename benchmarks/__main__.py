@@ -28,6 +28,7 @@ NAMES = (
     "scaling",
     "processes",
     "memory",
+    "large_data",
     "startup",
 )
 

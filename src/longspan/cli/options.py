@@ -5,10 +5,11 @@ Data are loaded before JAX is imported, so that errors appear at once.
 
 import dataclasses
 import difflib
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -174,7 +175,29 @@ def parse(options: type, arguments: list[str], prog: str, default=None):
         sys.exit(0)
     arguments = ["--help" if word == "--help-all" else word for word in arguments]
     kwargs = {} if default is None else {"default": default}
-    return tyro.cli(options, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **kwargs)
+    told = io.StringIO()
+    try:
+        with redirect_stderr(told):
+            return tyro.cli(options, args=arguments, prog=prog, config=(tyro.conf.OmitArgPrefixes,), **kwargs)
+    except SystemExit as left:
+        if not told.getvalue():
+            raise
+        raise InputError(f"{_in_one_line(told.getvalue())}; see longspan {command} --help") from left
+
+
+def _in_one_line(box: str) -> str:
+    """What tyro says in a box of several parts: what is wrong, and which flags may have been meant."""
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
+    ruled = "\n".join("" if re.search("[─-]{5,}", line) else line for line in lines)  # also in ASCII
+    parts = [" ".join(part.split()) for part in re.split(r"\n{2,}", ruled.strip())]
+    wrong = parts[0 if box.startswith("╭") else 1].rstrip(".")  # in ASCII the title is a part of its own
+    for pythons, ours in (
+        ("invalid literal for int() with base 10:", "expected a whole number, got"),
+        ("could not convert string to float:", "expected a number, got"),
+    ):
+        wrong = wrong.replace(pythons, ours)
+    meant = [flag for part in parts[1:] if "Perhaps" in part for flag in re.findall(r"--[a-z][\w-]*", part)]
+    return (wrong[0].lower() + wrong[1:]) + (f", did you mean {' or '.join(dict.fromkeys(meant))}?" if meant else "")
 
 
 def find_flag(arguments: list[str], flag: str) -> str | None:
