@@ -15,6 +15,7 @@ import numpy as np
 
 from longspan import data
 from longspan.data.archive import write_set
+from longspan.data.music import MusicData
 
 TEXT_BYTES = 100_000_000
 TRAIN_FOR = "30s"
@@ -46,6 +47,7 @@ def measure() -> dict:
 def write_music(file: Path) -> int:
     """Nottingham in ten keys; returns the number of its frames."""
     original = data.load("nottingham")
+    assert isinstance(original, MusicData)
     splits = {
         name: [np.roll(song, shift, axis=1) for shift in range(-5, 5) for song in songs]
         for name, songs in original.splits.items()
