@@ -150,7 +150,7 @@ def test_pedals_are_named_and_riff_files_read(tmp_path: Path) -> None:
     gathered = gather_music(tmp_path, name="x", transpose=False)
     assert gathered.files == 3
     assert gathered.skipped == []
-    assert "the sustain pedal of 1 files is ignored: notes end when their keys are released" in gathered.data.remarks
+    assert "the sustain pedal of 1 file is ignored: notes end when their keys are released" in gathered.data.remarks
 
 
 def test_scores_of_all_formats_give_the_same_songs(tmp_path: Path) -> None:

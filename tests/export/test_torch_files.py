@@ -1,10 +1,11 @@
-"""The state dict for PyTorch, against torch's documented equations: torch itself is too large to be installed here.
+"""The state dict for PyTorch, against torch's documented equations, and the loader where torch is installed.
 
-The loader was run against torch 2.13 by hand, with these cases, when it was written; what a test can hold without it
-are names, layout and the conventions of gates and biases.
+Torch is too large to be asked of everybody who runs the tests. What they hold without it are names, layout and the
+conventions of gates and biases.
 """
 
 import ast
+import importlib.util
 import json
 
 import numpy as np
@@ -73,6 +74,39 @@ def test_logits_agree_with_the_equations_of_torch(case: Case, tmp_path):
         )
         return
     np.testing.assert_allclose(logits_of_torch(files, case, tmp_path), case.logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"activation": "rectifier", "leaky_share": 0.5, "output": "nade"},
+        {"cell": "lstm", "output": "softmax"},
+        {"cell": "2xgru", "output": "nade"},
+    ],
+    ids=lambda changes: "/".join(map(str, changes.values())) or "plain",
+)
+def test_the_loader_computes_the_same_in_torch(changes: dict, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    case = make_case(**changes)
+    for name, content in export(case.portable, "torch", "exported").items():
+        (tmp_path / name).write_bytes(content)
+    spec = importlib.util.spec_from_file_location("exported", tmp_path / "exported.py")
+    loader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loader)
+    model = loader.load(tmp_path / "exported.safetensors")
+    symbols = changes.get("output") == "softmax"
+    inputs, targets = (torch.tensor(each, dtype=torch.long if symbols else torch.float32) for each in case[2:4])
+    half = len(inputs) // 2
+    with torch.no_grad():  # in two parts, so that the state is handed on
+        first, state = model(inputs[:half], targets=targets[:half])
+        second, _ = model(inputs[half:], state, targets=targets[half:])
+        logits = torch.cat([first, second])
+        nats = model.log_likelihood(logits, targets)
+        drawn = model.draw(model.last_hidden if "nade" in changes.values() else logits[-1])
+    np.testing.assert_allclose(logits, case.logits, atol=1e-5)
+    np.testing.assert_allclose(nats, case.log_likelihood, atol=1e-4)
+    assert drawn.shape == targets[0].shape
 
 
 def test_the_loader_is_valid_python_that_names_its_weights():

@@ -39,7 +39,7 @@ class StudyDisplay:
         self.console.print(
             f"[bold]{definition.base.recipe}[/] on [bold]{escape(definition.base.data)}[/]: "
             f"study {escape(definition.name)}, {self.study.slot_count} slots, searching {searched}",
-            soft_wrap=True,
+            soft_wrap=not self.console.is_terminal,  # a line that a program reads stays one
         )
         if self.live:
             self.live.start()

@@ -133,7 +133,8 @@ def _read_files(files: dict[str, Path], progress: Progress) -> _Found:
                 raise InputError(f"the files have more than {NOTES} notes or {SONGS} songs; import a part of them")
     progress("reading music", len(files), len(files))
     if pedals:
-        found.remarks.append(f"the sustain pedal of {pedals} files is ignored: notes end when their keys are released")
+        files = "1 file" if pedals == 1 else f"{pedals} files"
+        found.remarks.append(f"the sustain pedal of {files} is ignored: notes end when their keys are released")
     return found
 
 
@@ -148,8 +149,10 @@ def _grid(found: _Found, frames_per_beat: int | None) -> Grid:
 
 def _describe(grid: Grid, *, chosen: bool) -> str:
     frames = "1 frame" if grid.frames_per_beat == 1 else f"{grid.frames_per_beat} frames"
-    moved = f"the other {1 - grid.share:.0%} of the notes were moved to it"
-    on_it = f"{grid.share:.0%} of the onsets lie on it; {moved}"
+    moved = 1 - grid.share
+    on_it = f"{grid.share:.0%} of the onsets lie on it" if moved else "all onsets lie on it"
+    if moved >= 0.005:
+        on_it += f"; the other {moved:.0%} of the notes were moved to it"
     if not grid.fits:
         return f"warning: no grid fits these notes, as if they were played freely; at {frames} per beat, {on_it}"
     return f"{frames} per beat{', found from the notes' * chosen}: {on_it}"
@@ -159,6 +162,8 @@ def _remark_on(leaders: dict[str, str]) -> list[str]:
     others = sum(name != leader for name, leader in leaders.items())
     if not others:
         return []
+    if others == 1:
+        return ["1 song begins like another one and is kept in the same split as that"]
     return [f"{others} songs begin like another one and are kept in the same split as that"]
 
 
