@@ -133,8 +133,8 @@ def _read_files(files: dict[str, Path], progress: Progress) -> _Found:
                 raise InputError(f"the files have more than {NOTES} notes or {SONGS} songs; import a part of them")
     progress("reading music", len(files), len(files))
     if pedals:
-        files = "1 file" if pedals == 1 else f"{pedals} files"
-        found.remarks.append(f"the sustain pedal of {files} is ignored: notes end when their keys are released")
+        of = "1 file" if pedals == 1 else f"{pedals} files"
+        found.remarks.append(f"the sustain pedal of {of} is ignored: notes end when their keys are released")
     return found
 
 
