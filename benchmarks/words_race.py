@@ -23,7 +23,7 @@ from longspan.training.planning import COOLDOWN, RESERVE
 
 from . import ours
 from .__main__ import variable
-from .contest import seconds_per_update
+from .contest import on_processor_clock, seconds_per_update
 from .words import ARGUMENTS, OURS, config_of, write_texts
 
 SECONDS = (60, 300)
@@ -86,10 +86,6 @@ def train_peer(program: str, seconds: int, folder: Path) -> dict:
     if entropy is None:
         raise SystemExit(f"{PEER} printed no entropy: {scored.stderr[-300:]}")
     return {"seconds": took, "test_perplexity": 2 ** float(entropy[1])}
-
-
-def on_processor_clock() -> bool:
-    return os.environ.get("BENCHMARK_CLOCK") == "processor"
 
 
 def spent() -> float:
