@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import longspan
 from longspan import recipes
 from longspan.errors import InputError
 from longspan.models.model import build
 from longspan.models.parts import split_constants
-from longspan.models.tree import HuffmanTree, huffman_paths, tree_output
+from longspan.models.tree import DEEPEST, HuffmanTree, huffman_paths, tree_output
 from tests.support import reference_outputs as reference
 
 HIDDEN, WORDS = 6, 40
@@ -70,6 +71,26 @@ def test_frequent_words_have_short_paths():
     assert lengths[0] <= 4
     entropy = -np.sum(rates / rates.sum() * np.log2(rates / rates.sum()))
     assert entropy <= rates @ lengths / rates.sum() < entropy + 1
+
+
+def test_the_shape_follows_from_the_number_of_words_alone():
+    """A saved model is read without its data, so without the rates that made its tree."""
+    fibonacci = [1, 1]
+    while len(fibonacci) < 60:
+        fibonacci.append(fibonacci[-1] + fibonacci[-2])
+    assert huffman_paths(np.array(fibonacci, float)).shape == huffman_paths(np.ones(60)).shape == (60, DEEPEST)
+    deepest = np.array(fibonacci[:33], float)  # one more would be rarer than any rate is taken to be
+    assert np.sum(huffman_paths(deepest) >= 0, axis=1).max() == 32 < DEEPEST
+
+
+def test_a_trained_tree_is_read_again(tmp_path):
+    words = np.random.default_rng(0).zipf(1.5, 600) % 50
+    (tmp_path / "text.txt").write_text(" ".join(f"w{word}" for word in words))
+    config = {"hidden_size": 5, "max_epochs": 1, "chunk_length": 10}
+    trained = longspan.train("tree:sgd+c", data=f"words:{tmp_path / 'text.txt'}", run_dir=tmp_path / "run", **config)
+    scores = trained.evaluate("test")
+    assert longspan.open_run(tmp_path / "run").evaluate("test") == scores
+    assert len(trained.sample(length=20)) > 0
 
 
 def test_a_single_word_is_refused():
@@ -156,4 +177,4 @@ def test_the_tree_is_saved_with_the_model_and_not_trained():
     model = build(recipes.settings("tree:sgd+c", "ptb-words"), 200, np.full(200, 1 / 200), key=jax.random.key(0))
     params, constants = split_constants(model)
     assert params.output.paths is None
-    assert constants.output.paths.value.shape == (200, 8)
+    assert constants.output.paths.value.shape == (200, DEEPEST)

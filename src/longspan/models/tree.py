@@ -14,13 +14,18 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.models.outputs import SymbolOutput, above_zero, bernoulli_loss
+from longspan.models.outputs import RAREST_SYMBOL, SymbolOutput, above_zero, bernoulli_loss
 from longspan.models.parts import Constant, OutputByRows, Rates, register_output
 from longspan.ops import tree
 from longspan.ops.linear import add_bias
 
 CERTAIN = 1e4
 """A logit that leaves no doubt, whose loss and slope are exactly zero: that of decisions which a short path lacks."""
+
+
+DEEPEST = 34
+"""No path is longer: a word at this depth is rarer than one in 15 million (the 36th Fibonacci number), and rates are
+taken to be at least `RAREST_SYMBOL`."""
 
 
 class HuffmanTree(SymbolOutput, OutputByRows):
@@ -96,7 +101,9 @@ def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word de
     """The paths of words in a tree whose mean path, weighted by the rates, is the shortest; node 0 is the root.
 
     Returns:
-        For each word its decisions from the root on, twice the node plus the branch; minus one after the last.
+        For each word its decisions from the root on, twice the node plus the branch; minus one after the last. There
+        are as many columns as a path can be long, whatever the rates: a saved model has the shape that its vocabulary
+        tells.
 
     Example:
         >>> huffman_paths(np.array([4.0, 2.0, 1.0])).tolist()
@@ -105,6 +112,7 @@ def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word de
     words = len(rates)
     if words < 2:
         raise InputError(f"a tree of words needs a vocabulary of at least two, got {words}: choose softmax")
+    rates = np.maximum(rates, RAREST_SYMBOL * np.sum(rates))
     heap = [(float(rate), number) for number, rate in enumerate(rates)]
     heapq.heapify(heap)
     above = np.zeros(2 * words - 1, np.int64)  # the decision that leads to a word, or to an inner node behind the words
@@ -116,7 +124,9 @@ def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word de
     while np.any(here != words):
         backwards.append(np.where(here != words, above[here], -1))
         here = np.where(here != words, words + (above[here] >> 1), here)
-    return _from_the_root(np.stack(backwards, axis=1)).astype(np.int32)
+    paths = np.full((words, min(words - 1, DEEPEST)), -1, np.int32)
+    paths[:, : len(backwards)] = _from_the_root(np.stack(backwards, axis=1))
+    return paths
 
 
 def _from_the_root(backwards: Int[np.ndarray, "word depth"]) -> Int[np.ndarray, "word depth"]:
