@@ -1,10 +1,12 @@
 """Does the diagnosis name what is wrong? Faults injected into small runs, and healthy runs beside them.
 
 A fault is a setting or a flaw of the data or of the cell; the diagnosis is told nothing. Data, sizes and seeds are none
-on which thresholds were set. Then every run whose first remedy changes settings is trained again with it.
+on which thresholds were set (`diagnosis_cases.py`). Then every run whose first remedy changes settings is trained again
+with it.
 
     python -m benchmarks.diagnosis                # all of it: results/diagnosis.json, and what remedies brought
     python -m benchmarks.diagnosis --only cliff   # some kinds, shown and not recorded
+    python -m benchmarks.diagnosis --development  # the cases on which rules may be set, shown and not recorded
     python -m benchmarks.diagnosis --train-only   # how the healthy runs end, without a diagnosis
 """
 
@@ -23,7 +25,7 @@ import jax.numpy as jnp
 import msgspec
 
 import longspan
-from benchmarks import diagnosis_data as given
+from benchmarks.diagnosis_cases import COUNTED, DEVELOPMENT, Case
 from longspan import runtime
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
@@ -38,196 +40,6 @@ from longspan.training.runs import Given, Run
 RESULT = Path("results/diagnosis.json")
 BROUGHT = Path("src/longspan/diagnostics/brought.json")
 LAGS, STEPS = 50, 3000
-
-CHORALES = {
-    "hidden_size": 50,
-    "activation": "tanh",
-    "learning_rate": 0.3,
-    "recurrent_scale": 1.0,
-    "input_scale": 0.1,
-    "dropout": 0.2,
-    "chunk_length": 60,
-    "max_epochs": 150,
-    "patience": 8,
-}
-PROSE = {
-    "hidden_size": 50,
-    "activation": "tanh",
-    "learning_rate": 1.0,
-    "recurrent_scale": 1.0,
-    "input_scale": 0.3,
-    "clip": 1.0,
-    "chunk_length": 50,
-    "max_epochs": 60,
-    "patience": 6,
-}
-TASK = {
-    "hidden_size": 40,
-    "recurrent_init": "identity",
-    "recurrent_scale": 1.0,
-    "input_scale": 0.1,
-    "learning_rate": 0.003,
-    "clip": 1.0,
-    "l1": 0.0,
-    "max_epochs": 150,
-}
-PAIRS = {
-    "hidden_size": 40,
-    "activation": "tanh",
-    "recurrent_init": "orthogonal",
-    "recurrent_scale": 1.0,
-    "learning_rate": 0.5,
-    "learning_rate_schedule": "plateau",
-    "clip": 1.0,
-    "lanes": 4,
-    "chunk_length": 50,
-    "max_epochs": 150,
-    "patience": 10,
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A run to be made and diagnosed: `fault` is what should be found first, empty for a healthy run."""
-
-    fault: str
-    about: str
-    recipe: str
-    data: Callable[[int], Dataset]
-    settings: dict[str, Any]
-    forgetful: bool = False
-
-
-def _chorales(
-    fault: str, about: str, data: Callable[[int], Dataset] = given.chorales, recipe="sgd+c", **changes
-) -> Case:
-    return Case(fault, f"chorales: {about}", recipe, data, CHORALES | changes)
-
-
-def _prose(fault: str, about: str, data: Callable[[int], Dataset] = given.prose, recipe="sgd+c", **changes) -> Case:
-    return Case(fault, f"prose: {about}", recipe, data, PROSE | changes)
-
-
-def _pairs(fault: str, about: str, data: Callable[[int], Dataset] = given.recurrences, **changes) -> Case:
-    return Case(fault, f"recurrences: {about}", "sgd+c", data, PAIRS | changes)
-
-
-def _task(fault: str, name: str, span: int, about: str, **changes) -> Case:
-    return Case(
-        fault, f"{name} {span}: {about}", "sgd+crm", lambda _: longspan.data.load(name, span=span), TASK | changes
-    )
-
-
-def _forgetful(case: Case) -> Case:
-    return dataclasses.replace(case, forgetful=True)
-
-
-DULL = {"activation": "tanh", "recurrent_init": "normal", "recurrent_scale": 0.05, "learning_rate": 0.01}
-DYING = {"activation": "rectifier", "l1": 1.0, "momentum": 0.9, "learning_rate": 0.05}
-
-FAULTS = (
-    _chorales(
-        "exploding",
-        "rectifiers, recurrent scale 3, unclipped",
-        activation="rectifier",
-        recurrent_scale=3.0,
-        clip="none",
-        learning_rate=0.01,
-    ),
-    _prose("exploding", "recurrent scale 20", recurrent_scale=20.0),
-    _chorales("rate too large", "rate 100", learning_rate=100.0),
-    _prose("rate too large", "rate 60", learning_rate=60.0),
-    _pairs("rate too large", "rate 30", learning_rate=30.0, learning_rate_schedule="constant"),
-    _task("cliff", "temporal-order", 22, "identity rectifiers, unclipped", clip="none", learning_rate=0.002),
-    _task("cliff", "memorization", 15, "identity rectifiers, unclipped", clip="none", learning_rate=0.003),
-    _chorales("clipped throughout", "threshold 0.001", clip=0.001, max_epochs=40),
-    _prose("clipped throughout", "threshold 0.004", clip=0.004, max_epochs=12),
-    _chorales("rate too small", "rate 0.0003", learning_rate=0.0003, max_epochs=40),
-    _pairs("rate too small", "rate 0.0005", learning_rate=0.0005, max_epochs=60),
-    _chorales(
-        "dead units",
-        "NADE, L1 0.5",
-        recipe="nade:sgd+crm",
-        activation="rectifier",
-        nade_size=40,
-        l1=0.5,
-        learning_rate=0.03,
-    ),
-    _prose("dead units", "rectifiers, L1 1", max_epochs=20, **DYING),
-    _chorales("saturated", "input scale 15", input_scale=15.0),
-    _prose("saturated", "input scale 15", input_scale=15.0, max_epochs=20),
-    _task("vanishing", "addition", 30, "recurrent scale 0.05", max_epochs=60, **DULL),
-    _task("vanishing", "memorization", 20, "recurrent scale 0.05", max_epochs=60, **DULL),
-    _forgetful(_chorales("memory unused", "a cell that drops its state")),
-    _forgetful(_prose("memory unused", "a cell that drops its state", max_epochs=30)),
-    _chorales(
-        "overfitting",
-        "four songs",
-        lambda seed: given.chorales(seed, 4),
-        dropout=0.0,
-        patience=150,
-        learning_rate_schedule="constant",
-    ),
-    _prose(
-        "overfitting",
-        "1,500 characters",
-        lambda seed: given.prose(seed, 1500),
-        learning_rate=0.3,
-        patience=150,
-        max_epochs=150,
-        learning_rate_schedule="constant",
-    ),
-    _chorales("under-trained", "three epochs", max_epochs=3),
-    _prose("under-trained", "one epoch", max_epochs=1),
-    _chorales(
-        "state not carried",
-        "reset at every chunk of 8",
-        lambda seed: given.as_pairs(given.chorales(seed), kind=given.Forgotten),
-        chunk_length=8,
-    ),
-    _pairs(
-        "state not carried",
-        "reset at every chunk of 5",
-        lambda seed: given.recurrences(seed, kind=given.Forgotten),
-        chunk_length=5,
-    ),
-    _chorales("misaligned", "inputs a step too old", lambda seed: given.as_pairs(given.chorales(seed), delay=2)),
-    _pairs("misaligned", "answers a step too early", lambda seed: given.recurrences(seed, early=1)),
-    _chorales(
-        "splits overlap", "training songs in validation", lambda seed: given.overlapping_songs(given.chorales(seed))
-    ),
-    _prose(
-        "splits overlap",
-        "training text in validation",
-        lambda seed: given.overlapping_text(given.prose(seed)),
-        max_epochs=20,
-    ),
-)
-
-HEALTHY = (
-    _chorales("", "tanh"),
-    _chorales("", "sigmoid", activation="sigmoid", learning_rate=0.6),
-    _chorales("", "rectifiers", activation="rectifier", learning_rate=0.05, l1=1e-5),
-    _chorales("", "leaky", leaky_share=0.5),
-    _chorales("", "Adam", optimizer="adam", learning_rate=0.002, momentum=0.9, clip=5.0),
-    _chorales("", "NADE", recipe="nade:sgd+c", nade_size=40, learning_rate=0.2, clip=1.0),
-    _chorales("", "100 units, more dropout", hidden_size=100, dropout=0.4),
-    _prose("", "tanh"),
-    _prose("", "sigmoid", activation="sigmoid", learning_rate=3.0, max_epochs=120),
-    _prose("", "rectifiers", activation="rectifier", learning_rate=0.2),
-    _prose("", "Adam", optimizer="adam", learning_rate=0.003, momentum=0.9),
-    _prose("", "100 units", hidden_size=100),
-    _pairs("", "tanh"),
-    _pairs("", "momentum", momentum=0.9, learning_rate=0.05),
-    _pairs("", "lag 3", lambda seed: given.recurrences(seed, lag=3)),
-    _task("", "addition", 15, "identity rectifiers"),
-    _task("", "addition", 25, "identity rectifiers"),
-    _task("", "multiplication", 15, "identity rectifiers"),
-    _task("", "memorization", 5, "identity rectifiers", max_epochs=600),
-    _task("", "memorization", 10, "identity rectifiers", max_epochs=600),
-)
-SEED = 500
-"""Of the first case; the next ones follow."""
 
 
 class Forgetful(LeakyCell):
@@ -323,11 +135,6 @@ def brought(outcomes: list[Outcome]) -> dict[str, Brought]:
     }
 
 
-def _cases(only: str) -> list[tuple[int, Case]]:
-    every = [(SEED + number, case) for number, case in enumerate((*FAULTS, *HEALTHY))]
-    return [(seed, case) for seed, case in every if not only or only == (case.fault or "healthy")]
-
-
 def _show_training(seed: int, case: Case, folder: Path) -> None:
     run, _ = train(case, seed, folder / "run")
     valid = [record["valid_log_likelihood"] for record in run.metrics()]
@@ -339,17 +146,22 @@ def _show_training(seed: int, case: Case, folder: Path) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--only", default="", help="a fault, or healthy; nothing is recorded")
+    options.add_argument(
+        "--development", action="store_true", help="cases whose outcomes are known; nothing is recorded"
+    )
     options.add_argument("--train-only", action="store_true")
     chosen = options.parse_args()
     environment = runtime.prepare(1)
-    began, cases = time.process_time(), _cases("healthy" if chosen.train_only else chosen.only)
+    only, every = "healthy" if chosen.train_only else chosen.only, DEVELOPMENT if chosen.development else COUNTED
+    cases = [(seed, case) for seed, case in every.seeded if not only or only == (case.fault or "healthy")]
+    began = time.process_time()
     if chosen.train_only:
         for seed, case in cases:
             _in_folder(lambda folder, seed=seed, case=case: _show_training(seed, case, folder))
         return
     outcomes = [_in_folder(lambda folder, seed=seed, case=case: _judged(case, seed, folder)) for seed, case in cases]
     seconds = time.process_time() - began
-    if chosen.only:
+    if chosen.only or chosen.development:
         return
     _record(outcomes, environment, seconds)
     for number, ((_, case), outcome) in enumerate(zip(cases, outcomes, strict=True)):

@@ -82,6 +82,52 @@ def prose(seed: int, length: int = 40_000) -> TextData:
     return TextData("prose", "character", vocabulary, splits, 0)
 
 
+@cache
+def _tune_book() -> MusicData:
+    found = longspan_data.load("nottingham")
+    assert isinstance(found, MusicData)
+    return found
+
+
+def tunes(seed: int, songs: int = 60) -> MusicData:
+    """The beginnings of some folk tunes of Nottingham, in frames of eighth notes."""
+    book, random = _tune_book(), np.random.default_rng(seed)
+    sizes = {"train": songs, "valid": 20, "test": 20}
+    chosen = {
+        split: [book.splits[split][number][:100] for number in random.permutation(len(book.splits[split]))[:size]]
+        for split, size in sizes.items()
+    }
+    return MusicData("tunes", chosen, book.frames_per_beat)
+
+
+@cache
+def _newspaper() -> TextData:
+    found = longspan_data.load("ptb-chars")
+    assert isinstance(found, TextData)
+    return found
+
+
+def news(seed: int, length: int = 30_000) -> TextData:
+    """Characters of the Penn Treebank, from some place on."""
+    paper = _newspaper()
+    start = int(np.random.default_rng(seed).integers(0, len(paper.splits["train"]) - length - 10_000))
+    text = paper.splits["train"][start : start + length + 10_000]
+    splits = {"train": text[:length], "valid": text[length : length + 5000], "test": text[length + 5000 :]}
+    return TextData("news", "character", paper.vocabulary, splits, paper.end_token)
+
+
+def parities(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
+    """Whether a symbol of four and the one `lag` steps before it are both odd or both even; `early` as below."""
+    random = np.random.default_rng(seed)
+
+    def split(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        inputs = [random.integers(0, 4, 60).astype(np.int32) for _ in range(count)]
+        answers = [np.concatenate([np.zeros(lag, np.int32), (x[lag:] + x[:-lag]) % 2]).astype(np.int32) for x in inputs]
+        return inputs, [np.concatenate([each[early:], each[:early]]) for each in answers]
+
+    return kind("parities", "classes", 2, {"train": split(70), "valid": split(25), "test": split(25)}, 4)
+
+
 def recurrences(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
     """Whether a symbol is the one that came `lag` steps before it; `early` shifts the answers ahead of their steps."""
     random = np.random.default_rng(seed)

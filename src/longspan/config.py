@@ -36,7 +36,8 @@ class TrainConfig:
     """Everything that determines what a run computes: the same config, data and machine give the same bytes."""
 
     recipe: Annotated[str, tyro.conf.Suppress] = "sgd+c"
-    """The recipe this config started from: C clipping, L leaky units, R rectifiers + L1, M momentum, W with memory."""
+    """The recipe this config started from: C clipping, L leaky units, R rectifiers + L1, M momentum, T told of the
+    past, W with memory."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz file or a text file."""
     span: int = 30

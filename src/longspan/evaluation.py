@@ -124,7 +124,7 @@ class SplitEvaluator:
         if not isinstance(model.output, EstimatedOutput):
             return self._means(sampled_accuracies(ACCURACY_SAMPLES), model, key)
         key_choice, key_chains = jax.random.split(key)
-        hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
+        hidden = self._counted(walk(hidden_only, self.lanes, model, self.chunks, key)["hidden"])
         targets = self._counted(self.chunks.targets)
         # Steps are used equally often, up to a difference of one.
         order = np.resize(np.asarray(jax.random.permutation(key_choice, self.steps)), model.output.budget.chains)
@@ -136,10 +136,10 @@ class SplitEvaluator:
 
     def _glance(self, model: SequenceModel, output: EstimatedOutput, key: PRNGKeyArray) -> float:
         key_choice, key_estimate = jax.random.split(key)
-        hidden = self._counted(walk(_hidden, self.lanes, model, self.chunks, key)["hidden"])
+        hidden = self._counted(walk(hidden_only, self.lanes, model, self.chunks, key)["hidden"])
         chosen = self._some_steps(output.budget.glance_steps, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        comparable = np.asarray(_estimated_log_probs("comparable", output, hidden[chosen], targets, key_estimate))
+        comparable = np.asarray(estimated_log_probs("comparable", output, hidden[chosen], targets, key_estimate))
         return float(comparable.astype(np.float64).mean())
 
     def _estimate(self, model: SequenceModel, output: EstimatedOutput, key: PRNGKeyArray) -> tuple[float, float]:
@@ -149,14 +149,19 @@ class SplitEvaluator:
         rough, hidden = self._counted(walked["log_likelihood"]), self._counted(walked["hidden"])
         chosen = self._some_steps(output.budget.accurate_steps, key_choice)
         targets = self._counted(self.chunks.targets)[chosen]
-        accurate = _estimated_log_probs("accurate", output, hidden[chosen], targets, key_accurate)
+        accurate = estimated_log_probs("accurate", output, hidden[chosen], targets, key_accurate)
         return corrected_mean(rough, np.asarray(accurate) - rough[chosen])
 
     def _some_steps(self, most: int, key: PRNGKeyArray) -> np.ndarray:
-        return np.asarray(jax.random.choice(key, self.steps, (min(most, self.steps),), replace=False))
+        return some_steps(self.steps, most, key)
 
     def _counted(self, values) -> np.ndarray:
         return np.asarray(values)[self.chunks.mask]
+
+
+def some_steps(steps: int, most: int, key: PRNGKeyArray) -> np.ndarray:
+    """At most so many of some steps, drawn at random."""
+    return np.asarray(jax.random.choice(key, steps, (min(most, steps),), replace=False))
 
 
 def corrected_mean(rough: Float[np.ndarray, " step"], corrections: Float[np.ndarray, " chosen"]) -> tuple[float, float]:
@@ -199,7 +204,8 @@ def _log_probs(model, hidden, chunk, key):
     return {"log_likelihood": model.output.log_prob(hidden, chunk.targets, chunk.lengths, key=key)}
 
 
-def _hidden(model, hidden, chunk, key):
+def hidden_only(model, hidden, chunk, key):
+    """Figures for `walk`: what the output sees."""
     del model, chunk, key
     return {"hidden": hidden}
 
@@ -273,7 +279,8 @@ def walk(
 
 
 @partial(jax.jit, static_argnums=0)
-def _estimated_log_probs(effort: Effort, output: EstimatedOutput, hidden, targets, key: PRNGKeyArray):
+def estimated_log_probs(effort: Effort, output: EstimatedOutput, hidden, targets, key: PRNGKeyArray):
+    """Log-likelihoods of some steps, estimated with more effort than the output's `log_prob` takes."""
     return output.estimated_log_prob(hidden, targets, effort, key=key)
 
 

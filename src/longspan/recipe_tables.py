@@ -11,12 +11,14 @@ LETTERS = {
     "l": {"leaky_share": 0.5},
     "r": {"activation": "rectifier", "l1": 1e-5},
     "m": {"momentum": 0.9},
+    "t": {"cues": "recall"},
     "w": {},
 }
 PLAIN = {"clip": "none", "momentum": 0.0, "learning_rate": 0.05, "recurrent_scale": 0.5, "input_scale": 0.3}
 HESSIAN_FREE = {"optimizer": "hf", "learning_rate_schedule": "constant", "block": 1000}
 
-LETTER_NAMES = {"": "descent", "c": "clipping", "l": "leaky units", "r": "rectifiers", "m": "momentum", "w": "memory"}
+LETTER_NAMES = {"": "descent", "c": "clipping", "l": "leaky units", "r": "rectifiers", "m": "momentum"}
+LETTER_NAMES |= {"t": "told of the past", "w": "memory"}
 
 ADAPTIVE = {"learning_rate": 2e-3, "momentum": 0.9, "clip": 1.0}
 OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIVE, "momentum": 0.0}}
@@ -24,7 +26,7 @@ OPTIMIZER_SETTINGS = {"adam": ADAPTIVE, "adamw": ADAPTIVE, "rmsprop": {**ADAPTIV
 gradients."""
 
 METHODS = {"sgd": {}, "hf": HESSIAN_FREE, "adam": {"optimizer": "adam", **ADAPTIVE}}
-LETTERS_OF = {"sgd": "clrmw", "hf": "lrw", "adam": "lrw"}
+LETTERS_OF = {"sgd": "clrmtw", "hf": "lrtw", "adam": "lrtw"}
 
 # On music, where lags are short, curvature from few sequences makes an update six times cheaper and hardly worse. Such
 # an update fits its block rather than the data set, so the mean of several is far better than the last one.

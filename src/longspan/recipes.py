@@ -1,9 +1,10 @@
 """The paper's recipes, such as `nade:sgd+crm`, as settings for a data set.
 
 A recipe is `sgd` plus any of the letters C (clipping), L (leaky units), R (rectifiers with L1) and M (Nesterov
-momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. W (with memory) may be added to each. An output model
-may precede it, as in `nade:hf`; otherwise the data set's usual one is used. A cell other than the paper's may precede
-both, as in `lstm/nade:sgd+cm`. `recipe_tables.py` says what each of these sets.
+momentum), or `hf` (Hessian-free) or `adam` plus any of L and R. T (a network of music told of its song's past) and W
+(with memory) may be added to each. An output model may precede it, as in `nade:hf`; otherwise the data set's usual one
+is used. A cell other than the paper's may precede both, as in `lstm/nade:sgd+cm`. `recipe_tables.py` says what each of
+these sets.
 """
 
 import difflib
@@ -66,8 +67,8 @@ def parse(recipe: str) -> Recipe:
         known += ["nade:sgd", "nade:sgd+cr", "nade:sgd+crm", "nade:hf", "rbm:sgd+c"]
         hint = difflib.get_close_matches(recipe, known, n=1)
         raise InputError(
-            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, w, or hf or adam, alone or "
-            f"with + and letters of l, r, w; {', '.join(f'{output}:' for output in OUTPUT_NAMES)} or none in front, "
+            f"unknown recipe {recipe!r}: expected sgd or sgd+ and letters of c, l, r, m, t, w, or hf or adam, alone or "
+            f"with + and letters of l, r, t, w; {', '.join(f'{output}:' for output in OUTPUT_NAMES)} or none in front, "
             "and before all a cell, such as lstm/, or none" + (f"; did you mean {hint[0]}?" if hint else "")
         )
     found = Recipe(output or None, name, frozenset(letters), cell or None)
@@ -161,6 +162,8 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
     ]
     for part in ("", *(letter for letter in LETTERS if letter in letters)):
         found.append(Layer(LETTER_NAMES[part], LETTERS.get(part, {})))
+        if part == "t" and kind != "frames":
+            raise InputError(f"the letter t tells a network of the past of songs: leave it out for {kind}")
         if part == "w":
             found.append(Layer(f"memory of {kind}", {"memory": usual_memory(kind)}))
         if method == "sgd":
@@ -172,8 +175,8 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
             found.append(Layer(f"{units} units", CELLS.get(units, {})))
     if "m" in letters:
         found.append(_slowed(found, choices.get("momentum")))
-    without_memory = str(parse(canonical)._replace(letters=letters - {"w"}))
-    found.append(Layer(f"tuned for {without_memory} on {data}", TUNED.get((without_memory, data), {})))
+    without_past = str(parse(canonical)._replace(letters=letters - {"t", "w"}))
+    found.append(Layer(f"tuned for {without_past} on {data}", TUNED.get((without_past, data), {})))
     optimizer = choices.get("optimizer")
     if optimizer is not None and optimizer != method:
         found.append(Layer(optimizer, {"optimizer": optimizer, **OPTIMIZER_SETTINGS.get(optimizer, {})}))

@@ -52,6 +52,8 @@ HEALTHY = Measures(
         along_update=None,
         multiples=[0.25, 1.0, 4.0],
         multiple_losses=[5.59, 5.58, 5.7],
+        farther=[1.0, 4.0, 64.0],
+        farther_losses=[5.61, 5.60, 5.62, 6.0],
         update_ratios={},
         rate_scale=1.0,
     ),
@@ -98,7 +100,7 @@ CONDITIONS = {
         with_course(clipped=[1.0] * 7, norms=[100.0] * 7),
         landscape=replace(HEALTHY.landscape, multiples=[1.0, 64.0], multiple_losses=[5.59, 5.0]),
     ),
-    "rate too small": with_landscape(multiples=[1.0, 64.0, 256.0], multiple_losses=[5.599, 5.5, 5.0]),
+    "rate too small": with_standards(-10.9, with_landscape(farther_losses=[5.61, 5.60, 5.59, 5.5])),
     "dead units": replace(HEALTHY, units=replace(HEALTHY.units, dead=0.7)),
     "saturated": replace(HEALTHY, units=replace(HEALTHY.units, flat=0.9)),
     "vanishing": with_standards(-10.9, replace(FADING, history=FORGETFUL)),
@@ -132,8 +134,22 @@ def test_a_condition_fires_first_on_its_own_evidence(name, run):
         replace(HEALTHY, history=FORGETFUL, data_checks=replace(HEALTHY.data_checks, hits=(0.5, 0.5))),
         with_course(valid=[-8.0, -6.0, -10.0, -7.0, -6.1, -6.0, -6.0], clipped=[None] * 7),
         with_course(reason="reached 7 epochs"),
+        with_landscape(farther_losses=[5.61, 5.60, 5.59, 5.5]),
+        with_standards(-10.9, with_landscape(farther_losses=[5.61, 5.60, 5.59, 5.5], rate_scale=0.1)),
     ],
-    ids=["alike", "short", "chaotic", "clipped", "sparse", "fading", "markov", "recovered", "converged"],
+    ids=[
+        "alike",
+        "short",
+        "chaotic",
+        "clipped",
+        "sparse",
+        "fading",
+        "markov",
+        "recovered",
+        "converged",
+        "learned",
+        "lowered",
+    ],
 )
 def test_half_the_evidence_is_no_alarm(seen, run):
     assert names(run, seen) == []
@@ -142,6 +158,30 @@ def test_half_the_evidence_is_no_alarm(seen, run):
 def test_causes_come_before_what_follows_from_them(run):
     both = replace(CONDITIONS["rate too large"], units=replace(HEALTHY.units, dead=0.8, flat=1.0))
     assert names(run, both) == ["rate too large", "dead units", "saturated"]
+
+
+def test_a_model_that_creeps_has_too_small_a_rate(run):
+    rising = [-11.0 + 0.01 * epoch for epoch in range(20)]
+    creeping = with_course(valid=rising, train=rising, reason="reached 20 epochs")
+    poor = with_standards(-10.8, replace(creeping, landscape=with_landscape(farther=[1.0, 16.0, 64.0]).landscape))
+    assert names(run, poor)[0] == "under-trained"
+    short = replace(poor.landscape, farther_losses=[5.61, 5.6095, 5.609, 6.0])
+    assert names(run, replace(poor, landscape=short))[0] == "rate too small"
+
+
+def test_who_had_learned_before_it_diverged_went_over_a_cliff(run):
+    diverged = with_course(status="diverged", reason="update 9: the loss is not finite", clipped=[None] * 7)
+    assert names(run, diverged)[0] == "cliff"
+    assert names(run, with_standards(-10.9, diverged))[0] == "rate too large"
+    held = replace(diverged, course=replace(diverged.course, clipped=[0.5] * 7))
+    assert names(run, held)[0] == "rate too large"
+
+
+def test_memory_that_is_cut_off_is_a_cause_and_unused_memory_a_consequence(run):
+    unused = replace(CONDITIONS["overfitting"], history=FORGETFUL)
+    assert names(run, unused) == ["overfitting", "memory unused"]
+    cut_off = replace(unused, gradient=GradientByLag([1.0] + [0.0] * 19, 500))
+    assert names(run, cut_off) == ["memory unused", "overfitting"]
 
 
 def test_a_solved_task_is_left_in_peace(run):

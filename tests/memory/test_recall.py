@@ -2,16 +2,19 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longspan.config import TrainConfig
 from longspan.data import load
 from longspan.data.lookup import LEVELS
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.memory.gate import BARS, FEATURES
 from longspan.memory.recall import Recall
+from longspan.models.model import build
 from tests.data.test_lookup import quadratic_candidates
 from tests.memory.conftest import KEYS, FewKeys
 
@@ -25,12 +28,14 @@ def memory():
 
 
 def network_log_probs(model, song):
-    """Log-likelihood under the network of each possible frame (columns) at each step (rows) of a song."""
+    """Log-likelihood under the network of each possible frame (columns) at each step (rows) of a song, by listing all
+    frames where the output does not know it exactly."""
     inputs = jnp.asarray(np.concatenate([np.zeros((1, KEYS), np.uint8), song[:-1]]))[:, None]
     resets, length = jnp.zeros((len(song), 1), bool), jnp.asarray(len(song))
     hidden = model.run(model.start(1), inputs, resets, length)[1]
     frames = [jnp.broadcast_to(jnp.asarray(frame), (len(song), 1, KEYS)) for frame in ALL_FRAMES]
-    return np.stack([np.asarray(model.output.log_prob(hidden, frame, length))[:, 0] for frame in frames], axis=1)
+    relative = np.stack([np.asarray(model.output.relative_log_prob(hidden, frame))[:, 0] for frame in frames], axis=1)
+    return relative - np.logaddexp.reduce(relative, axis=1, keepdims=True)
 
 
 def slow_probabilities(network, memory, song, step):
@@ -69,6 +74,34 @@ def test_agrees_with_a_slow_computation(model, memory, songs):
         for step, frame in enumerate(songs[0])
     ]
     np.testing.assert_allclose(memory.recollect(model, data, "test").steps, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_what_is_estimated_is_scored_with_its_error(memory, songs):
+    """The mixture of an RBM, whose partition function is known here from all frames."""
+    config = TrainConfig(hidden_size=4, rbm_size=3, output="rbm", output_scale=0.7)
+    machine = build(config, KEYS, np.full(KEYS, 0.4), key=jax.random.key(0))
+    data, found = FewKeys(train=songs, valid=songs, test=songs[:2]), []
+    for song in songs[:2]:
+        network = network_log_probs(machine, song)
+        rows = [slow_probabilities(network, memory, song, step) for step in range(len(song))]
+        found += [row[frame @ [4, 2, 1]] for row, frame in zip(rows, song, strict=True)]
+    scores = memory.recollect(machine, data, "test").scores
+    assert scores.log_likelihood_error is not None
+    assert 0 < scores.log_likelihood_error < 0.05
+    assert scores.log_likelihood == pytest.approx(np.log(found).mean(), abs=0.01)
+    assert scores.accuracy is None
+
+
+def test_a_memory_helps_an_rbm_too(songs):
+    config = TrainConfig(hidden_size=4, rbm_size=3, output="rbm", output_scale=0.7)
+    machine = build(config, KEYS, np.full(KEYS, 0.4), key=jax.random.key(0))
+    data = FewKeys(train=songs, valid=songs, test=songs[:2])
+    fitted = Recall.fitted(machine, data)
+    alone = np.concatenate(
+        [network_log_probs(machine, song)[np.arange(len(song)), song @ [4, 2, 1]] for song in songs]
+    ).mean()
+    assert fitted.fit["network"] == pytest.approx(alone, abs=0.02)
+    assert fitted.recollect(machine, data, "valid").scores.log_likelihood > alone + 0.3
 
 
 @pytest.mark.parametrize("length", [1, 25])

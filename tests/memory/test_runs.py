@@ -44,6 +44,15 @@ def test_w_is_refused_where_nothing_can_be_recalled():
         recipes.settings("hf+w", "temporal-order")
 
 
+def test_t_tells_a_network_of_music_of_its_past_and_changes_nothing_else():
+    told, plain = (recipes.settings(name, "jsb") for name in ("nade:sgd+t", "nade:sgd"))
+    differing = {name for name in vars(plain) if getattr(plain, name) != getattr(told, name)}
+    assert differing == {"recipe", "cues"}
+    assert told.cues == "recall"
+    with pytest.raises(InputError, match="past of songs"):
+        recipes.settings("sgd+ct", "ptb-words")
+
+
 def test_an_unknown_memory_is_refused_before_a_folder_is_made(tmp_path):
     with pytest.raises(InputError, match=r"unknown memory 'recal'.*did you mean recall"):
         train("sgd", tiny_music(), run_dir=tmp_path / "run", memory="recal", **SMALL)

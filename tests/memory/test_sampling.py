@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longspan.config import TrainConfig
 from longspan.memory.gate import FEATURES
 from longspan.memory.recall import Recall
+from longspan.models.model import build
 from longspan.sampling.generate import generate
 from longspan.sampling.reading import Past
 from tests.memory.conftest import KEYS, FewKeys
-from tests.memory.test_recall import ALL_FRAMES
+from tests.memory.test_recall import ALL_FRAMES, slow_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,21 @@ def test_draws_follow_the_scored_mixture(model, memory, songs):
     expected = scored(model, memory, past)
     # Four standard deviations of a binomial count.
     assert np.abs(counts / draws - expected).max() < 4 * np.sqrt(0.25 / draws)
+
+
+def test_the_gate_of_an_rbm_sees_an_estimate_of_what_its_network_expects(memory, songs):
+    config = TrainConfig(hidden_size=4, rbm_size=3, output="rbm", output_scale=0.7)
+    machine = build(config, KEYS, np.full(KEYS, 0.4), key=jax.random.key(0))
+    past = Past(jnp.zeros((1, 30, KEYS), jnp.uint8).at[0, :20].set(songs[0][:20]), jnp.asarray(20))
+    hidden = jnp.full((1, 4), 0.3)
+    copies, exist, mixed = memory.proposal().recall(machine, hidden, past)
+    listed = machine.output.relative_log_prob(jnp.broadcast_to(hidden, (8, 1, 4)), jnp.asarray(ALL_FRAMES)[:, None])
+    network = np.asarray(jax.nn.log_softmax(listed[:, 0]))
+    expected = slow_probabilities(np.tile(network, (21, 1)), memory, songs[0], 20)
+    found = np.exp(network + np.asarray(mixed.network)[0])
+    for copy, weight in zip(np.asarray(copies)[0][exist[0]], np.asarray(mixed.candidates)[0][exist[0]], strict=True):
+        found[copy @ [4, 2, 1]] += np.exp(weight)
+    np.testing.assert_allclose(found, expected, atol=0.02)
 
 
 def test_candidates_are_weighted_by_the_mixture_and_compared_with_their_like(model, memory, songs):

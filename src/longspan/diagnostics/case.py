@@ -11,9 +11,9 @@ from longspan.diagnostics.remedies import Prescriber, Remedy
 
 POOR = 0.2
 """Gain over the rates, as a share of what is at stake, of a model that has hardly learned anything."""
-UNUSED, NOISE = 0.02, 1e-4
-"""Gain by more than one input of history of a model that uses no memory, as a share of its gain over the rates; and
-nats per step that are no use."""
+UNUSED, NOISE, SURE = 0.02, 1e-4, 2.0
+"""Gain by more than one input of history of a model that uses no memory, as a share of its gain over the rates; nats
+per step that are no use; and standard errors of the gain that may be chance."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -57,8 +57,10 @@ class Case(NamedTuple):
     def uses_memory(self) -> bool:
         """Whether more than one input of history makes a difference."""
         history = self.seen.history
-        used = history.whole - history.scores[0] if history.scores else 0.0
-        return used > UNUSED * max(self.gain, 0.0) + NOISE
+        if not history.scores:
+            return False
+        chance = max(NOISE, SURE * history.errors[0])
+        return history.whole - history.scores[0] > UNUSED * max(self.gain, 0.0) + chance
 
     def left(self, lag: int) -> float:
         """Share of the gradient that is left some steps back."""

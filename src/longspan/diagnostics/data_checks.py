@@ -18,6 +18,8 @@ EXAMINED = 50_000
 FITTED = 20_000
 WIDEST = 100
 """Inputs wider than this are not regressed on."""
+PAIRED = 40
+"""Numbers from which targets are explained, up to which their products are used, too."""
 RIDGE = 1e-3
 
 
@@ -27,8 +29,9 @@ class DataChecks(msgspec.Struct, frozen=True):
     Attributes:
         echo: by shift, the fraction of steps whose target equals the input that many steps later; empty if inputs and
             targets have different forms.
-        explained: the share of the targets' variance that a linear map of the last inputs explains, and the share that
-            it explains if it also sees the next inputs; None if inputs are too wide, or targets repeat the inputs.
+        explained: the share of the targets' variance that regression on the last inputs explains, and, if they are
+            few, on their products; and the share that it explains if it also sees the next inputs; None if inputs are
+            too wide, or targets repeat the inputs.
         cut: of data that continue themselves, the fraction of resets where a sequence goes on from the one before it.
         longest_train, longest_valid: steps of the longest sequences.
         full_chunks: fraction of the training chunks that are as long as chunks may be.
@@ -98,7 +101,16 @@ def _explained(steps: Steps, size: int) -> tuple[float, float] | None:
     if inputs is None or targets is None or len(rows) < 4 * inputs.shape[1] * len(PAST + AHEAD):
         return None
     past, both = (np.concatenate([inputs[rows + shift] for shift in shifts], axis=1) for shifts in (PAST, PAST + AHEAD))
-    return _share_explained(past, targets[rows]), _share_explained(both, targets[rows])
+    return _most_explained(past, targets[rows]), _most_explained(both, targets[rows])
+
+
+def _most_explained(inputs: np.ndarray, targets: np.ndarray) -> float:
+    """The share explained by the inputs or, where they are few beside the rows, also by the products of any two."""
+    plain, (left, right) = _share_explained(inputs, targets), np.triu_indices(inputs.shape[1], 1)
+    if inputs.shape[1] > PAIRED or len(inputs) < 4 * len(left):
+        return plain
+    products = np.concatenate([inputs, inputs[:, left] * inputs[:, right]], axis=1)
+    return max(plain, _share_explained(products, targets))
 
 
 def _as_numbers(values: np.ndarray, size: int | None = None) -> np.ndarray | None:

@@ -31,9 +31,10 @@ CONDITIONS: tuple[Condition, ...] = (
     model_conditions.dead_units,
     model_conditions.saturated,
     model_conditions.vanishing,
-    model_conditions.memory_unused,
+    model_conditions.memory_cut_off,
     model_conditions.overfitting,
     step_conditions.under_trained,
+    model_conditions.memory_unused,
 )
 
 
@@ -105,8 +106,11 @@ def _checksum(run: Run) -> str:
 def findings_of(seen: Measures, config: TrainConfig, prescribe: Prescriber) -> list[Finding]:
     """All conditions that hold, causes first, with what their first remedy brought where it was measured."""
     case, brought = Case(seen, config, prescribe), measured()
-    found = [finding for condition in CONDITIONS if (finding := condition(case)) is not None]
-    return [_with_experience(finding, brought) for finding in found]
+    found: dict[str, Finding] = {}
+    for condition in CONDITIONS:
+        if (finding := condition(case)) is not None:
+            found.setdefault(finding.name, finding)
+    return [_with_experience(finding, brought) for finding in found.values()]
 
 
 def _with_experience(finding: Finding, brought: Mapping[str, Brought]) -> Finding:

@@ -31,6 +31,10 @@ OVERFLOWED = 1e38
 """Stands for a gradient norm beyond float32."""
 MULTIPLES = tuple(4.0**power for power in range(-3, 7))
 """Lengths at which an update is tried, as multiples of its own."""
+WAY, AFTER = 128, 32
+"""Updates whose way is followed farther, at most, and chunks after them on which it is judged."""
+FARTHER = tuple(4.0**power for power in range(7))
+"""Lengths at which the way of the next updates is tried, likewise."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -61,6 +65,8 @@ class Landscape(msgspec.Struct, frozen=True):
         along_update: the cut along the next update; None for Hessian-free, where an update takes minutes.
         multiples: how long the next update was tried, as multiples of its own length at the full learning rate.
         multiple_losses: mean loss of the sampled chunks there.
+        farther: how far the way of the next updates, up to a hundred or so, was followed, as multiples of its length.
+        farther_losses: mean loss there of the chunks that come after them; the first is at the weights.
         loss: mean loss of the sampled chunks at the weights.
         update_ratios: length of the next update as a share of the weights' length, by parameter.
         rate_scale: factor to which the schedule has lowered the learning rate.
@@ -73,6 +79,8 @@ class Landscape(msgspec.Struct, frozen=True):
     along_update: Cut | None
     multiples: list[float]
     multiple_losses: list[float | None]
+    farther: list[float]
+    farther_losses: list[float | None]
     update_ratios: dict[str, float]
     rate_scale: float
 
@@ -85,6 +93,16 @@ class Landscape(msgspec.Struct, frozen=True):
             if value is not None and value < self.loss
         ]
         return min(tried)[1] if tried else None
+
+    @property
+    def best_farther(self) -> tuple[float, float] | None:
+        """How far along the way of the next updates the chunks after them would do best, as a multiple of its length,
+        and how much better than at the weights, nats per step; None if they would do worse everywhere."""
+        if not self.farther or self.farther_losses[0] is None:
+            return None
+        start, tried = self.farther_losses[0], zip(self.farther_losses[1:], self.farther, strict=True)
+        lowest, multiple = min(((value, each) for value, each in tried if value is not None), default=(start, 0.0))
+        return (multiple, start - lowest) if lowest < start else None
 
 
 class Standing(NamedTuple):
@@ -140,6 +158,8 @@ def landscape(here: Standing) -> Landscape | None:
         along_update=None if moved is None else _update_cut(sample, moved, threshold),
         multiples=[] if moved is None else list(MULTIPLES),
         multiple_losses=[] if moved is None else [sample.loss_at(each, moved)[1] for each in MULTIPLES],
+        farther=[] if moved is None else list(FARTHER),
+        farther_losses=[] if moved is None else sample.losses_ahead(threshold),
         update_ratios={} if moved is None else sample.ratios(moved),
         rate_scale=here.state.progress.schedule.scale,
     )
@@ -164,11 +184,10 @@ class _Sample:
 
     def __init__(self, here: Standing):
         self.here = here
-        chunks = here.source.epoch(here.state.progress.epoch)
-        count = min(CHUNKS, len(chunks.lengths))
-        self.chunks = Chunks(*(leaf[:count] for leaf in chunks))
+        self.epoch = here.source.epoch(here.state.progress.epoch)
+        self.chunks = Chunks(*(leaf[:CHUNKS] for leaf in self.epoch))
         self.weights, self.unravel = ravel_pytree(here.state.params)
-        self.carries, self.norms, self.first = _enter(
+        self.carries, self.norms = _enter(
             here.objective, here.state.params, here.state.carry, self.chunks, here.context
         )
         self.scales = here.objective.scale * np.asarray(self.chunks.mask).sum(axis=(1, 2))
@@ -181,15 +200,36 @@ class _Sample:
         gradient = _gradient(self.here.objective, self.here.state.params, carry, chunk, self.here.context)
         return norms.tolist(), np.asarray(ravel_pytree(gradient)[0], np.float64)
 
-    def update(self, threshold: float | None) -> np.ndarray:
-        """The change of the weights by the next update, at the full learning rate."""
+    def update(self, threshold: float | None, count: int = 1) -> np.ndarray:
+        """The change of the weights by the next updates, at the full learning rate."""
         here = self.here
         optimizer = here.optimizer(threshold)
         params, state = jax.tree.map(jnp.copy, (here.state.params, here.state.optimizer))  # advance consumes them
-        block, _ = here.source.block(self.chunks, 0)
-        state = optimizer.rescaled(state, 1.0)
-        after, *_ = optimizer.advance(params, state, here.state.carry, block, 1, here.context)
-        return np.asarray(ravel_pytree(after)[0] - self.weights, np.float64)
+        state, carry, made = optimizer.rescaled(state, 1.0), here.state.carry, 0
+        while made < count:
+            block, most = here.source.block(self.epoch, made)
+            now = min(count - made, most)
+            params, state, carry, _ = optimizer.advance(params, state, carry, block, now, here.context)
+            made += now
+        return np.asarray(ravel_pytree(params)[0] - self.weights, np.float64)
+
+    def losses_ahead(self, threshold: float | None) -> list[float | None]:
+        """Loss at the weights, and along the way of the next updates, of chunks that come after them.
+
+        What one chunk wants and the next does not is averaged out of such a way, unlike out of a single update.
+        """
+        here, epoch = self.here, self.epoch
+        count = min(WAY, max(1, 3 * len(epoch.lengths) // 4))
+        way, both = self.update(threshold, count), Chunks(*(leaf[: count + AFTER] for leaf in epoch))
+        carries = _carries(here.objective, here.state.params, here.state.carry, both, here.context)
+        last = min(count, len(both.lengths) - 1)  # of a single chunk, that one
+        ahead = jax.tree.map(lambda leaf: leaf[last:], (carries, both))
+        total = here.objective.scale * np.asarray(both.mask[last:]).sum()
+        found = []
+        for distance in (0.0, *FARTHER):
+            losses = _losses(here.objective, self._at(distance, way), *ahead, here.context)
+            found.append(_finite(np.asarray(losses, float).sum() / total))
+        return found
 
     def cut(self, direction: np.ndarray, place: int, step: float, clipped: float | None) -> Cut:
         """The loss along a direction, of one chunk and of all."""
@@ -200,10 +240,13 @@ class _Sample:
 
     def loss_at(self, distance: float, direction: np.ndarray, place: int = 0) -> tuple[float | None, float | None]:
         """Loss of one chunk and of all, in nats per counted step, `distance` times the direction away."""
-        with np.errstate(over="ignore", invalid="ignore"):  # far out, weights overflow, and the loss with them
-            there = self.unravel(self.weights + jnp.asarray((distance * direction).astype(self.weights.dtype)))
+        there = self._at(distance, direction)
         losses = np.asarray(_losses(self.here.objective, there, self.carries, self.chunks, self.here.context), float)
         return _finite(losses[place] / self.scales[place]), _finite(losses.sum() / self.scales.sum())
+
+    def _at(self, distance: float, direction: np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):  # far out, weights overflow, and the loss with them
+            return self.unravel(self.weights + jnp.asarray((distance * direction).astype(self.weights.dtype)))
 
     def ratios(self, moved: np.ndarray) -> dict[str, float]:
         """Length of an update over that of the weights, by parameter."""
@@ -224,13 +267,19 @@ def _finite(value: float) -> float | None:
 
 @partial(jax.jit, static_argnums=0)
 def _enter(objective: Objective, params, carry, chunks: Chunks, context: Context):
-    """The carry before every chunk, and each chunk's gradient norm and loss."""
+    """The carry before every chunk, and each chunk's gradient norm."""
 
     def step(carry, chunk):
-        (loss, (after, _)), gradient = jax.value_and_grad(objective, has_aux=True)(params, carry, chunk, context)
-        return after, (carry, jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient))), loss)
+        gradient, (after, _) = jax.grad(objective, has_aux=True)(params, carry, chunk, context)
+        return after, (carry, jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient))))
 
     return jax.lax.scan(step, carry, chunks)[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def _carries(objective: Objective, params, carry, chunks: Chunks, context: Context):
+    """The carry before every chunk."""
+    return jax.lax.scan(lambda carry, chunk: (objective(params, carry, chunk, context)[1][0], carry), carry, chunks)[1]
 
 
 @partial(jax.jit, static_argnums=0)

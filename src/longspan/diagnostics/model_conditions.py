@@ -83,6 +83,11 @@ def vanishing(case: Case) -> Finding | None:
     )
 
 
+def memory_cut_off(case: Case) -> Finding | None:
+    """States that do not depend on those before them: a cause, not a consequence of how the model was trained."""
+    return memory_unused(case) if case.left(1) < CONNECTED else None
+
+
 def memory_unused(case: Case) -> Finding | None:
     """A score that does not depend on the past, of data that do."""
     history, hits = case.seen.history, case.seen.data_checks.hits

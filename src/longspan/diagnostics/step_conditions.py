@@ -9,12 +9,16 @@ from longspan.diagnostics.case import POOR, Case, Finding, rounded
 
 GROWS, CHAOTIC = 100.0, 0.1
 """Growth of a gradient over the lags, and Lyapunov exponent, of a network that explodes."""
-TOO_LONG, TOO_SHORT = 1 / 16, 64.0
-"""Best multiple of an update at or below which steps are too long, at or above which they are too short."""
+TOO_LONG, TOO_SHORT, SHORT = 1 / 16, 64.0, 16.0
+"""Best multiple of an update at or below which steps are too long, at or above which they are too short; the last, of
+the way of many updates, if there are other signs."""
+CREEPING, PATIENT = 0.1, 10
+"""Gain in the last fifth of the epochs, as a share of all gain, and number of epochs, of a run that creeps."""
 WORTH = 0.001
 """Gain by another length of an update, as a share of what is at stake, that is worth mentioning."""
-RUINED = 0.5
-"""How much worse than the rates training made a model, as a share of what is at stake."""
+RUINED, RECOVERED_LITTLE = 0.5, 0.05
+"""How much worse than the rates training made a model, as a share of what is at stake; and gain over the rates of a
+model that hardly recovered from that."""
 CLIFF, STEEP = 1.0, 4.0
 """Rise of the loss at the end of the unclipped step, as a share of it, and ratio of the largest gradient norm to the
 median one, at which a step goes over a cliff."""
@@ -55,10 +59,11 @@ def _smaller(config: TrainConfig) -> float:
 def rate_too_large(case: Case) -> Finding | None:
     """Steps so long that they overshoot."""
     standards, course = case.seen.standards, case.seen.course
-    diverged = course.status == "diverged"
+    diverged = course.status == "diverged" and not _plunged(case)
     bottom = standards.rates - RUINED * standards.stake
     ruined = standards.valid < bottom
-    thrown = case.poor and bool(course.valid) and course.valid[0] < bottom
+    hardly = case.gain < RECOVERED_LITTLE * standards.stake
+    thrown = hardly and bool(course.valid) and course.valid[0] < bottom
     if case.solved or not (diverged or ruined or thrown or _overshoots(case)):
         return None
     evidence = [f"training diverged: {course.reason}"] if diverged else []
@@ -96,6 +101,8 @@ def _overshoots(case: Case) -> bool:
 def cliff(case: Case) -> Finding | None:
     """A wall in the loss that a step without clipping runs into."""
     evidence = [*_falls(case), *_wall(case)]
+    if _plunged(case):
+        evidence.insert(0, f"training had learned and then diverged at once: {case.seen.course.reason}")
     if case.solved or not evidence:
         return None
     norms = sorted(norm for norm in case.seen.course.norms if norm is not None)
@@ -106,6 +113,12 @@ def cliff(case: Case) -> Finding | None:
         evidence,
         [case.prescribe.train("clip the gradients", clip=rounded(threshold))],
     )
+
+
+def _plunged(case: Case) -> bool:
+    """Whether a model that had learned something diverged, with nothing to hold its steps back."""
+    course = case.seen.course
+    return course.status == "diverged" and not case.poor and (course.late_clipped or 0.0) <= HELD
 
 
 def _falls(case: Case) -> list[str]:
@@ -183,25 +196,38 @@ def _longer_is_better(case: Case, times: float = 16.0) -> bool:
 
 
 def rate_too_small(case: Case) -> Finding | None:
-    """Steps so short that training hardly moves."""
+    """Steps so short that training hardly moves, in a model that has learned next to nothing."""
     found = case.seen.landscape
-    if case.solved or found is None or not _longer_is_better(case, TOO_SHORT) or clipped_throughout(case):
+    if case.solved or not case.poor or found is None or found.rate_scale < 0.5 or clipped_throughout(case):
         return None
-    assert found.best_multiple is not None
-    lowest = min(value for value in found.multiple_losses if value is not None)
+    farther, gain = found.best_farther or (1.0, 0.0)
+    clearly = farther >= TOO_SHORT and gain > WORTH * case.seen.standards.stake
+    if not clearly and not (_creeps(case) and (farther >= SHORT or _longer_is_better(case, TOO_SHORT))):
+        return None
+    times = max(farther, found.best_multiple or 1.0)
+    evidence = [
+        f"{len(case.seen.course.valid)} epochs brought {max(case.gain, 0.0):.3g} nats over the rates; "
+        f"{case.seen.standards.stake:.3g} are at stake"
+    ]
+    if farther >= SHORT:
+        evidence.append(f"the way of the next updates leads on downhill when it is made {farther:g} times longer")
+    else:
+        evidence.append(f"the next update lowers the training loss most when made {times:g} times longer")
+    higher = rounded(case.config.learning_rate * times / 4)
     return Finding(
         "rate too small",
         "The learning rate is too small: training hardly moves.",
-        [
-            f"the next update lowers the training loss most when made {found.best_multiple:g} times longer",
-            f"that one step would take it from {found.loss:.4g} to {lowest:.4g} nats per step",
-        ],
-        [
-            case.prescribe.train(
-                "raise the learning rate", learning_rate=rounded(case.config.learning_rate * found.best_multiple / 4)
-            )
-        ],
+        evidence,
+        [case.prescribe.train("raise the learning rate", learning_rate=higher)],
     )
+
+
+def _creeps(case: Case) -> bool:
+    """Whether validation rose slowly and steadily to the end of many epochs."""
+    valid = case.seen.course.valid
+    if len(valid) < PATIENT or case.seen.course.best_epoch != len(valid):
+        return False
+    return valid[-1] - valid[-1 - len(valid) // 5] > CREEPING * (valid[-1] - valid[0]) > 0
 
 
 def under_trained(case: Case) -> Finding | None:

@@ -13,7 +13,16 @@ from jaxtyping import Array, Float
 from longspan.data.dataset import Chunks, Dataset
 from longspan.data.lookup import NONE, Found, look_up_split, sequences_of
 from longspan.errors import InputError
-from longspan.evaluation import ACCURACY_SAMPLES, Scores, frame_accuracies, sampled_accuracies
+from longspan.evaluation import (
+    ACCURACY_SAMPLES,
+    Scores,
+    corrected_mean,
+    estimated_log_probs,
+    frame_accuracies,
+    hidden_only,
+    sampled_accuracies,
+    some_steps,
+)
 from longspan.memory import gate
 from longspan.memory.adapting import SplitReading, adaptations
 from longspan.memory.interface import (
@@ -28,7 +37,7 @@ from longspan.memory.interface import (
 )
 from longspan.memory.sampling import Recalling
 from longspan.models.model import SequenceModel
-from longspan.models.rbm import EstimatedOutput
+from longspan.models.rbm import Effort, EstimatedOutput
 
 CANDIDATES = {"music": 8, "text": 16}
 
@@ -61,11 +70,9 @@ class Recall(Memory):
     @classmethod
     def fitted(cls, model: SequenceModel, data: Dataset, split: str = "valid") -> Recall:
         check_remembers(data.record)
-        if isinstance(model.output, EstimatedOutput):
-            raise InputError(f"the recall memory needs an exact likelihood: got {type(model.output).__name__}")
         candidates = CANDIDATES[data.record.kind]
         tried = adaptations(model, data, split) if cls.adapts else [None]
-        fits = [gate.fit(_Reading(model, data, split, candidates, each).evidence) for each in tried]
+        fits = [gate.fit(_Reading(model, data, split, candidates, each).unbiased_evidence) for each in tried]
         found, adaptation = max(zip(fits, tried, strict=True), key=lambda pair: pair[0].held_out)
         fit = {name: value for name, value in found._asdict().items() if name != "weights"}
         return cls(found.weights, candidates, fit, adaptation)
@@ -86,8 +93,13 @@ class Recall(Memory):
         steps = np.asarray(gate.mixed_log_prob(mixed, jnp.asarray(evidence.network), jnp.asarray(evidence.hits)))
         copied = np.where(evidence.hits, np.asarray(mixed.candidates), -np.inf)
         recalled = np.logaddexp.reduce(copied, axis=1) > np.asarray(mixed.network) + evidence.network
-        mean = float(steps.astype(np.float64).mean())
-        scores = Scores(mean, **in_other_units(data, mean), **reading.accuracies(mixed))
+        mean, error = float(steps.astype(np.float64).mean()), None
+        if isinstance(model.output, EstimatedOutput):
+            chosen, better = reading.better_estimates(model.output, "accurate", model.output.budget.accurate_steps)
+            part = jax.tree.map(lambda leaf: leaf[chosen], mixed)
+            accurate = gate.mixed_log_prob(part, jnp.asarray(better), jnp.asarray(evidence.hits[chosen]))
+            mean, error = corrected_mean(steps, np.asarray(accurate) - steps[chosen])
+        scores = Scores(mean, error, **in_other_units(data, mean), **reading.accuracies(mixed))
         return Recollection(scores, steps, float(recalled.mean()), reading.trails(recalled))
 
     def proposal(self) -> Recalling:
@@ -146,10 +158,27 @@ class _Reading:
             self._sequence_numbers(),
         )
 
+    @cached_property
+    def unbiased_evidence(self) -> gate.Evidence:
+        """The evidence; a likelihood that is only estimated, roughly, is shifted to where a better estimate has it."""
+        output, evidence = self.reading.model.output, self.evidence
+        if not isinstance(output, EstimatedOutput):
+            return evidence
+        chosen, better = self.better_estimates(output, "comparable", output.budget.glance_steps)
+        return evidence._replace(network=evidence.network + np.mean(better - evidence.network[chosen]))
+
+    def better_estimates(self, output: EstimatedOutput, effort: Effort, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some of the counted steps, and their log-likelihoods under the network, estimated with more effort."""
+        key_choice, key_estimate = jax.random.split(jax.random.key(0))
+        chosen = some_steps(int(self.chunks.mask.sum()), most, key_choice)
+        hidden = np.asarray(self.reading.walk(hidden_only)["hidden"])[self.chunks.mask][chosen]
+        targets = self.chunks.targets[self.chunks.mask][chosen]
+        return chosen, np.asarray(estimated_log_probs(effort, output, hidden, targets, key_estimate))
+
     def accuracies(self, mixed: gate.Mixed) -> dict[str, float]:
         """Expected accuracy of a frame drawn from the mixture; the part of the copies needs no sampling."""
-        if "accuracy" not in self.data.metrics:
-            return {}
+        if "accuracy" not in self.data.metrics or not self.reading.model.output.exact:
+            return {}  # a frame of an RBM takes a long Markov chain
         walked = self.reading.walk(sampled_accuracies(ACCURACY_SAMPLES))
         true = jnp.asarray(self.chunks.targets[self.chunks.mask])[:, None]
         copies = frame_accuracies(true, jnp.asarray(self.recalled.steps[self.chunks.mask]))
@@ -189,5 +218,10 @@ class _Reading:
 def _log_probs(model, hidden, chunk, key):
     """Log-likelihood of the true step and of each candidate."""
     score = partial(model.output.log_prob, hidden, length=chunk.lengths, key=key)
-    candidates = jax.lax.map(lambda steps: score(steps), jnp.moveaxis(chunk.recalled, 2, 0))
-    return {"truth": score(chunk.targets), "candidates": jnp.moveaxis(candidates, 0, 2)}
+    truth, rows = score(chunk.targets), jnp.moveaxis(chunk.recalled, 2, 0)
+    if model.output.exact:
+        candidates = jax.lax.map(lambda steps: score(steps), rows)
+    else:  # all frames of a step have the same partition function, the costly part
+        relative = partial(model.output.relative_log_prob, hidden)
+        candidates = jax.lax.map(relative, rows) + (truth - relative(chunk.targets))
+    return {"truth": truth, "candidates": jnp.moveaxis(candidates, 0, 2)}

@@ -6,6 +6,8 @@ network draws and what is recalled each by itself: what was heard would otherwis
 again, until little else is.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -62,8 +64,12 @@ class Recalling(Proposal):
 
 def _log_probs(model: SequenceModel, hidden: Float[Array, "lane hidden"], steps: Shaped[Array, "lane candidate ..."]):
     rows = jnp.moveaxis(steps, 1, 0)
-    repeated = jnp.broadcast_to(hidden, (len(rows), *hidden.shape))
-    return model.output.log_prob(repeated, rows, jnp.asarray(len(rows), jnp.int32), key=jax.random.key(0)).T
+    repeated, count = jnp.broadcast_to(hidden, (len(rows), *hidden.shape)), jnp.asarray(len(rows), jnp.int32)
+    score = partial(model.output.log_prob, key=jax.random.key(0))
+    if model.output.exact:
+        return score(repeated, rows, count).T
+    relative = model.output.relative_log_prob(repeated, rows)  # all have one partition function, the costly part
+    return (relative + score(repeated[:1], rows[:1], jnp.asarray(1, jnp.int32)) - relative[:1]).T
 
 
 def _weight_of(symbols, copies, log_weights):
