@@ -29,6 +29,7 @@ NAMES = (
     "processes",
     "memory",
     "large_data",
+    "past",
     "startup",
 )
 

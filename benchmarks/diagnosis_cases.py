@@ -230,6 +230,8 @@ NEWS = {
     "max_epochs": 60,
     "patience": 6,
 }
+FIRMER: dict[str, Any] = {"l1": 0.8}
+DULLER: dict[str, Any] = {"recurrent_scale": 0.04}
 PARITIES = PAIRS | {"hidden_size": 30, "learning_rate": 0.3}
 
 
@@ -273,10 +275,10 @@ COUNTED_FAULTS = (
         l1=0.4,
         learning_rate=0.03,
     ),
-    _news("dead units", "rectifiers, L1 0.8", max_epochs=15, **(DYING | {"l1": 0.8})),
+    _news("dead units", "rectifiers, L1 0.8", max_epochs=15, **(DYING | FIRMER)),
     _tunes("saturated", "input scale 20", input_scale=20.0),
     _news("saturated", "input scale 12", input_scale=12.0, max_epochs=20),
-    _task("vanishing", "addition", 35, "recurrent scale 0.04", max_epochs=50, **(DULL | {"recurrent_scale": 0.04})),
+    _task("vanishing", "addition", 35, "recurrent scale 0.04", max_epochs=50, **(DULL | DULLER)),
     _task("vanishing", "temporal-order", 25, "recurrent scale 0.05", max_epochs=50, **DULL),
     _forgetful(_tunes("memory unused", "a cell that drops its state")),
     _forgetful(_news("memory unused", "a cell that drops its state", max_epochs=25)),

@@ -32,8 +32,13 @@ def kernels(which: str) -> Iterator[None]:
             os.environ["LONGSPAN_KERNELS"] = before
 
 
-def training(config: TrainConfig, data: MusicData | TextData, which: str = "native") -> Contestant:
-    """One turn is one block of updates, from where the turn before it stopped, over and over through the split."""
+def training(
+    config: TrainConfig, data: MusicData | TextData, which: str = "native", *, fresh: bool = False
+) -> Contestant:
+    """One turn is one block of updates, from where the turn before it stopped, over and over through the split.
+
+    With `fresh`, every epoch is arranged anew, as in training, and that is part of its first turn.
+    """
     source = ChunkSource(config, data)
     chunks = source.epoch(0)
     model = initial_model(config, data.record, data.base_rates())
@@ -43,10 +48,12 @@ def training(config: TrainConfig, data: MusicData | TextData, which: str = "nati
     threshold = None if config.clip == "none" else float(config.clip)
     optimizer = make_optimizer(config, objective, threshold, lambda: False)
     running = (params, optimizer.init(params), first_carry(model, config))
-    position = 0
+    position = epoch = 0
 
     def turn() -> int:
-        nonlocal running, position
+        nonlocal running, position, chunks, epoch
+        if fresh and position == 0:
+            chunks, epoch = source.epoch(epoch), epoch + 1
         block, count = source.block(chunks, position)
         with kernels(which):
             *running, info = optimizer.advance(*running, block, count, context)

@@ -4,7 +4,7 @@
 
 The score `s_c` of a candidate is a weighted sum of its features, all of which follow from the past alone; so the
 mixture is an exact, normalized distribution of the next step. The weights of the features maximize the likelihood of
-the validation split (by L-BFGS).
+the validation split (by BFGS).
 """
 
 from collections.abc import Mapping
@@ -154,26 +154,33 @@ def as_array(weights: Mapping[str, float]) -> np.ndarray:
 
 def log_likelihoods(evidence: Evidence, weights: np.ndarray) -> np.ndarray:
     """Log-likelihood of every step under the mixture."""
-    return _terms(evidence, weights)[0]
+    return _terms(evidence, evidence.values @ weights.astype(np.float32))[0]
 
 
 def _descend(evidence: Evidence, strength: float) -> np.ndarray:
-    flat = evidence.values.reshape(-1, len(FEATURES))
+    # Products by XLA keep to the threads of the run; those of NumPy take all cores and wait for each other.
+    flat = jnp.asarray(evidence.values.reshape(-1, len(FEATURES)))
 
     def loss(weights):
-        likelihoods, slopes = _terms(evidence, weights)
+        scores = np.asarray(_product(flat, weights.astype(np.float32))).reshape(evidence.exist.shape)
+        likelihoods, slopes = _terms(evidence, scores)
         value = -likelihoods.mean() + strength * weights @ weights
-        slope = -(slopes.ravel().astype(np.float32) @ flat).astype(float) / len(likelihoods) + 2 * strength * weights
-        return value, slope
+        pull = np.asarray(_product(slopes.ravel().astype(np.float32), flat), float)
+        return value, -pull / len(likelihoods) + 2 * strength * weights
 
     start = np.zeros(len(FEATURES))
-    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    found = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"maxiter": ITERATIONS})
     return found.x
 
 
-def _terms(evidence: Evidence, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log-likelihood of every step, and its derivative in the score of every candidate."""
-    scores = np.where(evidence.exist, evidence.values @ weights.astype(np.float32), -np.inf).astype(float)
+@jax.jit
+def _product(left, right):
+    return left @ right
+
+
+def _terms(evidence: Evidence, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-likelihood of every step given the scores of its candidates, and its derivative in each of them."""
+    scores = np.where(evidence.exist, scores, -np.inf).astype(float)
     copied = np.logaddexp.reduce(np.where(evidence.hits, scores, -np.inf), axis=1)
     right = np.logaddexp(evidence.network.astype(float), copied)
     total = np.logaddexp(0, np.logaddexp.reduce(scores, axis=1))
