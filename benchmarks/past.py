@@ -6,6 +6,7 @@ import numpy as np
 
 from longspan import data as data_room
 from longspan import recipes
+from longspan.data.music import MusicData
 from longspan.data.lookup import look_up
 from longspan.memory.recall import Recall
 from longspan.training.setup import initial_model
@@ -18,20 +19,25 @@ CUES = ("none", "recall", "recall+metre")
 LENGTHS = (1_000, 10_000, 100_000)
 
 
+def _songs(name: str, cues: str = "none", dropout: float = 0.0) -> MusicData:
+    found = data_room.load(name).with_cues(cues, dropout)
+    assert isinstance(found, MusicData)
+    return found
+
+
 def training(name: str) -> dict:
     """Seconds of an update with each kind of cues, over whole epochs with the arrangement of their chunks."""
-    plain, data = recipes.settings(RECIPE, name), data_room.load(name)
-    contestants = {}
+    plain, contestants = recipes.settings(RECIPE, name), {}
     for cues in CUES:
         config = dataclasses.replace(plain, cues=cues)
-        contestants[cues] = ours.training(config, data.with_cues(cues, config.cue_dropout), fresh=True)
+        contestants[cues] = ours.training(config, _songs(name, cues, config.cue_dropout), fresh=True)
     seconds = seconds_per_update(contestants)
     return {"seconds": seconds, "ratios": ratios(seconds, "none")}
 
 
 def fitting(name: str) -> dict:
     """Seconds in which the memory is fitted to a network's validation split and scores its test split, compiled."""
-    config, data = recipes.settings(RECIPE, name), data_room.load(name)
+    config, data = recipes.settings(RECIPE, name), _songs(name)
     model = initial_model(config, data.record, data.base_rates())
     Recall.fitted(model, data).recollect(model, data, "test")
     began = now()
