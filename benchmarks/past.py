@@ -6,8 +6,8 @@ import numpy as np
 
 from longspan import data as data_room
 from longspan import recipes
-from longspan.data.music import MusicData
 from longspan.data.lookup import look_up
+from longspan.data.music import MusicData
 from longspan.memory.recall import Recall
 from longspan.training.setup import initial_model
 
