@@ -103,7 +103,7 @@ def seconds_per_update(contestants: Mapping[str, Turn], rounds: int = 7) -> dict
     spent: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, turn in contestants.items():
-            turn()  # finds the caches, and a core or two, as its neighbour left them
+            turn()  # finds the caches, and a core or two, as its neighbor left them
             spent[name].append(_seconds(turn))
     return {name: median(seconds) for name, seconds in spent.items()}
 

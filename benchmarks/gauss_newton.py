@@ -1,7 +1,7 @@
 """Seconds per Gauss-Newton product: beside one gradient, and beside the same product by `jax.jvp` and `jax.vjp`.
 
 The network is the paper's on music: tanh units, 88 independent keys, chunks of 100 frames side by side. Ours is the
-product that conjugate gradient makes, on a network linearised once; the naive one is what one writes for any JAX
+product that conjugate gradient makes, on a network linearized once; the naive one is what one writes for any JAX
 network, through `lax.scan`.
 """
 
@@ -16,7 +16,7 @@ from longspan.models.model import build
 from longspan.models.outputs import bernoulli_loss
 from longspan.models.parts import split_constants
 from longspan.ops import backend
-from longspan.optim.curvature import linearise, objective, without_structure
+from longspan.optim.curvature import linearize, objective, without_structure
 from longspan.training.objective import Objective
 from longspan.training.second_order import Sequences, loss, network
 
@@ -91,8 +91,8 @@ def measure() -> dict:
     plain = without_structure(undropped)
     gradient = jax.jit(jax.grad(partial(objective, plain, bare_loss)))
     naive_gradient = jax.jit(jax.grad(lambda params, batch: naive_loss(naive_network(params, batch), batch)))
-    curvature = jax.jit(partial(linearise, plain, bare_loss))(params, batch)
-    damped = jax.jit(partial(linearise, undropped, bare_loss))(params, batch)
+    curvature = jax.jit(partial(linearize, plain, bare_loss))(params, batch)
+    damped = jax.jit(partial(linearize, undropped, bare_loss))(params, batch)
     product = jax.jit(lambda curvature, vector: curvature(vector, 0.5))
     calls = {
         "gradient": lambda: gradient(params, batch),

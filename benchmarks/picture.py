@@ -2,7 +2,7 @@
 
     python -m benchmarks.picture
 
-Plain SVG whose colours follow the reader's light or dark theme.
+Plain SVG whose colors follow the reader's light or dark theme.
 """
 
 import json

@@ -46,7 +46,7 @@ class Recipe:
     command: str
     """The command that trains it, without the folders."""
     memory: str | None
-    licence: str
+    license: str
     """What the data are and why the weights may be passed on."""
 
 
@@ -116,7 +116,7 @@ MODELS = {
         "--learning-rate-schedule cosine --max-epochs 20 --patience 20 --threads 1",
         None,
         "The six novels of Jane Austen (1775-1817), in the public domain, as Debian's package r-cran-janeaustenr\n"
-        "(MIT licence) has them.",
+        "(MIT license) has them.",
     ),
 }
 
@@ -159,7 +159,7 @@ def notes_of(recipe: Recipe, exact: float, cheap: float, size: int) -> str:
     """Where the data come from, how the model was trained, and what rounding cost."""
     command = " \\\n      ".join(recipe.command.replace(" --", "\n--").splitlines())
     return (
-        f"## Licence of the data\n\n{recipe.licence}\n\n## Training\n\n    {command}\n\n"
+        f"## License of the data\n\n{recipe.license}\n\n## Training\n\n    {command}\n\n"
         f"Weights are rounded to int8 with one scale for each row, {size / 1000:.0f} kB in all. The log-likelihood of\n"
         f"the validation split is {exact:.4f} nats before rounding and {cheap:.4f} after it. The scores above are\n"
         "those of the rounded weights."

@@ -1,4 +1,4 @@
-"""Train a deep autoencoder, which is none of ours, with the Hessian-free optimizer and with momentum.
+"""Train a deep autoencoder, a model from outside the package, with the Hessian-free optimizer and with momentum.
 
 The optimizer asks for two functions: a network, and a loss convex in the network's outputs. The data are
 images of random smooth curves, after Hinton and Salakhutdinov (2006); six numbers decide each of them, so a

@@ -35,7 +35,7 @@ def test_each_is_small_and_says_where_it_comes_from(name: str):
     folder = pretrained.HOME / name
     assert (folder / "model.safetensors").stat().st_size < 200_000
     card = (folder / "README.md").read_text()
-    assert "## Licence of the data" in card
+    assert "## License of the data" in card
     rounding = rounding_of(name)
     assert 0 <= abs(rounding["exact"] - rounding["rounded"]) < 0.01
     assert f"{rounding['rounded']:.4f}" in card

@@ -75,7 +75,7 @@ plt.show()
 # %% [markdown]
 # ## What a run folder keeps
 #
-# The folder of a run has the name of the cell and its weights, never its code. Whoever opens it imports the module
+# The folder of a run has the name of the cell and its weights, never its code. To open it, import the module
 # that registers the cell first.
 
 # %%

@@ -106,16 +106,16 @@ class TrainConfig:
 
     # Memory
     memory: str = "none"
-    """What a trained model is given to recall its own past with, its few weights fitted to the validation split: recall
-    (copies of earlier steps), cache (text: symbols used lately in a similar state), dynamic (the network goes on
-    learning from what it reads), recall+dynamic, cache+dynamic, one of your own, or none."""
+    """Memory added to the trained model, its few weights fitted to the validation split: recall (copies of earlier
+    steps), cache (text: symbols used recently in a similar state), dynamic (the network keeps learning from what it
+    reads), recall+dynamic, cache+dynamic, one of your own, or none."""
 
     cues: str = "none"
-    """What the network of music is told beside the last frame: recall (the frame that followed when the song last went
-    on like now, and how long the match is), metre (the step's place in groups of 2, 3, 4, 8 and 16), recall+metre, or
-    none."""
+    """Further inputs of a music network beside the last frame: recall (the frame that followed the latest earlier
+    passage like the present one, and the length of the match), metre (the step's position in groups of 2, 3, 4, 8 and
+    16), recall+metre, or none."""
     cue_dropout: float = 0.5
-    """recall: share of the training steps at which nothing is recalled, so that the network does not lean on it."""
+    """recall: fraction of the training steps at which nothing is recalled, so that the network does not rely on it."""
 
     # Optimization
     learning_rate: float = 0.1

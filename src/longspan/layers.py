@@ -7,8 +7,8 @@ On a CPU the walk through time runs in native kernels wherever arrays are float3
 
 `inputs` are vectors (`[time, lane, input]` of floats), counts (the same of uint8 or bool, nearly all zero) or symbols
 (`[time, lane]` of any other integer dtype); `hidden` is `[time, lane, hidden]` and `state` is what the next chunk of
-the same sequences starts from: an array, of an `LSTM` a pair of them. Lanes are sequences side by side; for a single
-one leave their axis out everywhere.
+the same sequences starts from: an array, or for an `LSTM` a pair of them. Lanes are sequences side by side; for a
+single one leave their axis out everywhere.
 
     >>> import equinox as eqx, jax, longspan
     >>> layer = longspan.layers.LeakyRNN(5, 8, key=jax.random.key(0))
@@ -148,7 +148,7 @@ class LSTM(eqx.Module):
             input_size: numbers that come in at a step, or symbols of a vocabulary.
             hidden_size: units.
             peepholes: whether gates see the cell state, with weights that start at zero.
-            activation: "tanh", "sigmoid" or "rectifier", of the candidate and of the cell state as it is shown.
+            activation: "tanh", "sigmoid" or "rectifier", of the candidate and of the cell state in the output.
             dtype: of all weights; native kernels need float32.
             key: randomness of the weights.
         """

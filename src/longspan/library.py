@@ -103,8 +103,8 @@ class Trained:
         """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
 
         Numbers, those of the prime too, are in the units of the data. The unknown token of a text is drawn only if
-        `unknown`; else all other symbols keep their odds to each other. `temperature`, `held` and `avoid_silence` are
-        explained at `longspan.sampling.generate.generate`.
+        `unknown`; otherwise the odds between all other symbols stay the same. `temperature`, `held` and `avoid_silence`
+        are explained at `longspan.sampling.generate.generate`.
         """
         record = self.run.data
         if record.kind_to_sample() == "text" and held is None and not unknown:
@@ -125,7 +125,7 @@ class Trained:
         return record.in_units(drawn)
 
     def play(self, path: Path | str, *, precision: Precision = "int8", data: Dataset | None = None) -> Packed:
-        """Write one HTML page in which the model itself plays or writes on: `longspan play`.
+        """Write one HTML page in which the model itself plays music or continues text: `longspan play`.
 
         Args:
             path: the file to write.
@@ -137,7 +137,7 @@ class Trained:
         return packed
 
     def baselines(self, split: str = "test", *, data: Dataset | None = None) -> dict[str, dict[str, float]]:
-        """Scores of simple predictors on a split, to hold those of `evaluate` against."""
+        """Scores of simple predictors on a split, to compare those of `evaluate` with."""
         check_split(split)
         return dict(self._data(data).baselines(split).rows())
 
@@ -254,7 +254,7 @@ def diagnose(
 
     Args:
         run: a trained model, or the path of a run folder.
-        split: the split whose sequences the model is led along.
+        split: the split on whose sequences the model is run.
         lags: how many steps back gradients are followed.
         data: the data the run was trained on, if they cannot be loaded by name.
     """

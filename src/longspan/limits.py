@@ -43,9 +43,9 @@ TABLE_BYTES = 64 * MIB
 larger."""
 TABLE_COLUMNS = 10_000
 TABLE_WORD = 256
-"""Characters of a value in a table; its name, where there are many, is longer than its use as a symbol needs."""
+"""Characters of a value in a table; a symbol hardly needs a longer name."""
 TABLE_WORD_BYTES = 256 * MIB
-"""Memory for the words of a column: NumPy gives each of them the room of the longest, four bytes a character."""
+"""Memory for the words of a column: NumPy stores each with the length of the longest, at four bytes per character."""
 PARQUET_CHILD_BYTES = 3 * 2**30
 """Address space of the process in which pyarrow reads a table: `NUMBERS` numbers twice, and half a GB to start."""
 PARQUET_CHILD_SECONDS = 120

@@ -125,7 +125,7 @@ def _section(report: Report, tempo: float) -> Section:
         heading = f"{report.recipe} on {report.data}, searched"
         return Section(f"Study {report.name}", heading, study_content(report, tempo))
     if isinstance(report, MethodsReport):
-        heading = "Which methods help" if report.judgements else "Letter by letter"
+        heading = "Which methods help" if report.judgments else "Letter by letter"
         return Section("Equal budgets, paired slots", heading, methods_content(report))
     paper = "Advances in Optimizing Recurrent Networks"
     return Section(paper, "The paper’s tables", results_content(report))

@@ -9,7 +9,7 @@ import numpy as np
 import platformdirs
 import pytest
 
-from longspan.data import MusicData, TextData, catalogue, import_path, load
+from longspan.data import MusicData, TextData, catalog, import_path, load
 from longspan.data.benchmarks import BUILT_IN
 from longspan.errors import InputError
 
@@ -36,8 +36,8 @@ def test_paths_are_data_sets() -> None:
 
 
 def names_in(folder: str | None = None) -> list[str]:
-    """The catalogue, without the data of a user's module that tests of contracts may have imported."""
-    return [entry.name for entry in catalogue(folder) if entry.name != "waves"]
+    """The catalog, without the data of a user's module that tests of contracts may have imported."""
+    return [entry.name for entry in catalog(folder) if entry.name != "waves"]
 
 
 def test_imported_sets_have_names(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_imported_sets_have_names(tmp_path: Path) -> None:
     assert names_in("elsewhere") == [*BUILT_IN, "rolls"]
 
 
-def test_the_catalogue_knows_what_is_there(tmp_path: Path) -> None:
-    states = {entry.name: entry.state for entry in catalogue(tmp_path)}
+def test_the_catalog_knows_what_is_there(tmp_path: Path) -> None:
+    states = {entry.name: entry.state for entry in catalog(tmp_path)}
     assert states["jsb"] == "to download"
     (tmp_path / "JSB_Chorales.mat").touch()
-    states = {entry.name: entry.state for entry in catalogue(tmp_path)}
+    states = {entry.name: entry.state for entry in catalog(tmp_path)}
     assert states["jsb"] == "ready"
     assert states["nottingham"] == "to download"
 

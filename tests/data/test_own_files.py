@@ -28,7 +28,7 @@ def test_a_table_is_read_by_columns(weather):
     data = read_table(weather, inputs=["heat", "rain"], targets=["sky"], ids="place")
     assert data.record.labels == ["dry", "wet"]
     assert data.split_figures("train").sequences == 5
-    assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one a step")
+    assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one per step")
 
 
 def test_targets_may_lie_ahead_or_at_the_end(weather):

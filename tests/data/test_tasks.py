@@ -40,7 +40,7 @@ def test_every_task_can_be_named():
         assert isinstance(loaded, TaskData)
         assert loaded.span == 20
         assert data.target_kind(name) == loaded.target_kind
-    assert {entry.name for entry in data.catalogue()} > set(TASKS)
+    assert {entry.name for entry in data.catalog()} > set(TASKS)
     with pytest.raises(InputError, match=r"^span must be at least 10"):
         data.load("addition", span=9)
 

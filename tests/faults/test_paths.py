@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from longspan.cli import run
-from longspan.data import catalogue, import_path, load, target_kind
+from longspan.data import catalog, import_path, load, target_kind
 from longspan.data.benchmarks import BENCHMARKS, verified_file
 from longspan.errors import InputError, printable
 from longspan.files import read_json, read_limited, read_toml
@@ -49,7 +49,7 @@ def test_no_path_makes_a_reader_raise_anything_else(places):
             assert str(caught.value).isprintable()
         with suppress(InputError):  # a folder or a file has a kind, nothing has none
             target_kind(str(path))
-        catalogue(path)
+        catalog(path)
 
 
 def test_a_home_that_does_not_exist_is_a_folder_that_is_not_there():

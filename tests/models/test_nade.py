@@ -95,7 +95,7 @@ def test_derivatives_equal_those_of_the_recursion():
     _, dense_pull = jax.vjp(lambda *moving: dense(*moving, targets), *arguments)
     assert_close(pull(cotangent), dense_pull(cotangent))
 
-    # A Gauss-Newton product linearises once, then pushes and pulls.
+    # A Gauss-Newton product linearizes once, then pushes and pulls.
     _, push = jax.linearize(lambda *moving: sparse(*moving, targets), *arguments)
     curved = jax.linear_transpose(push, *arguments)(push(*change))
     assert_close(curved, dense_pull(dense_tangent))

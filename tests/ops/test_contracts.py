@@ -50,7 +50,7 @@ def draw(rng, name, form):
 
 
 def operands_of(name, choice=0):
-    """Operands that fulfil the contract, each in one of its forms."""
+    """Operands that fulfill the contract, each in one of its forms."""
     rng = np.random.default_rng(0)
     forms = {operand: forms[choice % len(forms)] for operand, forms in CONTRACTS[name].operands.items()}
     return {operand: draw(rng, operand, form) for operand, form in forms.items()}, forms

@@ -1,4 +1,4 @@
-"""Every kernel under the address and undefined-behaviour sanitizers, at odd sizes and with numbers that are not finite.
+"""Every kernel under the address and undefined-behavior sanitizers, at odd sizes and with numbers that are not finite.
 
 The short form runs always, all sizes and vector widths with `pytest -m slow tests/ops/test_memory.py`.
 """

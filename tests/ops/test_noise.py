@@ -21,7 +21,7 @@ def test_numbers_are_uniform_to_their_last_bits():
     assert stats.chisquare(np.bincount(low_bits, minlength=256)).pvalue > 1e-4
 
 
-def test_numbers_of_neighbours_of_the_next_machine_and_of_the_next_step_are_independent():
+def test_numbers_of_neighbors_of_the_next_machine_and_of_the_next_step_are_independent():
     found = numbers(8)
     for one, other in [
         (found[:, :, 1:], found[:, :, :-1]),

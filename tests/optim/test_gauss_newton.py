@@ -129,7 +129,7 @@ def test_slices_give_the_product_of_the_whole_batch(slice_size):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), made, whole)
 
 
-def test_a_linearisation_is_compiled_once_for_all_parameters():
+def test_a_linearization_is_compiled_once_for_all_parameters():
     curvature_at = curvature_factory(network, loss)
     apply = jax.jit(lambda curvature, vector: curvature(vector, 0.0))
     results = []
@@ -173,22 +173,22 @@ def test_an_absolute_penalty_acts_through_the_gradient_alone():
         result = network(params, batch)
         return result.outputs, jnp.tanh(result.structural)
 
-    def penalised(outputs, batch):
+    def penalized(outputs, batch):
         return loss(outputs[0], batch) + 0.1 * jnp.sum(jnp.mean(jnp.abs(outputs[1]), axis=1))
 
-    made = product_of(with_hidden, penalised)(params, batch, params)
+    made = product_of(with_hidden, penalized)(params, batch, params)
     expected = product_of(network, loss)(params, batch, params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), made, expected)
 
-    slope = jax.jit(jax.grad(lambda p: objective(with_hidden, penalised, p, batch)))(params)
-    unpenalised = jax.jit(jax.grad(lambda p: objective(network, loss, p, batch)))(params)
+    slope = jax.jit(jax.grad(lambda p: objective(with_hidden, penalized, p, batch)))(params)
+    unpenalized = jax.jit(jax.grad(lambda p: objective(network, loss, p, batch)))(params)
     values = []
     for change in (1e-5, -1e-5):
         moved = {name: np.asarray(leaf, float) for name, leaf in params.items()}
         moved["b"] = moved["b"] + np.array([change, 0, 0])
         values.append(0.1 * np.abs(np.tanh(numpy_network(moved, batch)[1])).mean(axis=1).sum())
     expected_slope = (values[0] - values[1]) / 2e-5
-    assert slope["b"][0] - unpenalised["b"][0] == pytest.approx(expected_slope, abs=1e-4)
+    assert slope["b"][0] - unpenalized["b"][0] == pytest.approx(expected_slope, abs=1e-4)
 
 
 def test_batches_that_disagree_about_their_size_are_refused():

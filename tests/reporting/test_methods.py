@@ -55,8 +55,8 @@ def test_a_recipe_is_shown_and_never_counted(tmp_path):
 
 
 def test_every_claim_says_what_would_decide_it(partial):
-    assert [judgement.claim for judgement in partial.judgements] == list(CLAIMS)
-    by_claim = {each.claim.statement: outlook(each, partial.sets) for each in partial.judgements}
+    assert [judgment.claim for judgment in partial.judgments] == list(CLAIMS)
+    by_claim = {each.claim.statement: outlook(each, partial.sets) for each in partial.judgments}
     music = "slots per arm: jsb 40 (has 12), nottingham 24 (has 0), musedata 12 (has 0), piano-midi 24 (has 0)"
     assert by_claim["Clipping helps, on music"] == music
     assert by_claim["Enhanced SGD rivals Hessian-free"] == "slots per arm: piano-midi 12 (has 0)"
@@ -137,7 +137,7 @@ def test_tables_of_the_page_are_well_formed(partial):
 def test_letters_are_described_apart(tmp_path, partial):
     letters = read_report(methods_folder(tmp_path / "letters", LETTERS))
     (of,) = letters.sets
-    assert letters.judgements == []
+    assert letters.judgments == []
     gaps = {each.letter: (each.added, each.kept) for each in of.letters}
     assert gaps["l"] == (pytest.approx(0.0), pytest.approx(0.0))
     assert gaps["r"] == (pytest.approx(-0.1), pytest.approx(-0.1))
@@ -153,7 +153,7 @@ def test_a_verdict_is_shown_with_its_interval():
         slots = slot_results(definition, 40, ("sgd", "sgd+c"))
         studies[data] = StudyResults(definition, slots, [], [])
     report = methods_report(studies)
-    (clipping,) = [each for each in report.judgements if each.claim.statement == "Clipping helps, on music"]
+    (clipping,) = [each for each in report.judgments if each.claim.statement == "Clipping helps, on music"]
     verdict, gap, *_ = claim_cells(report, clipping)
     assert verdict == "helps"
     assert gap.startswith(f"{clipping.mean:+.3f} (")

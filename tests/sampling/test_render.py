@@ -209,7 +209,7 @@ def primed(chord_and_tune) -> Score:
     return chord_and_tune._replace(prime_frames=1)
 
 
-def centre(box):
+def center(box):
     """The pixel in the middle of a box."""
     return round(png.SCALE * (box.y + box.height / 2)), round(png.SCALE * (box.x + box.width / 2))
 
@@ -218,12 +218,12 @@ def test_a_bar_for_every_note(primed):
     drawn = picture.draw(primed)
     bars = [box for box in drawn.boxes if box.height == picture.ROW_HEIGHT - 1.5]
     # The held C is drawn in two parts, since the prime ends while it sounds.
-    assert [bar.colour == picture.PRIME for bar in bars] == [True, False, True, False]
+    assert [bar.color == picture.PRIME for bar in bars] == [True, False, True, False]
     frame = (bars[1].width - bars[0].width) / 2  # three frames against one
     starts = [(bar.x - picture.LEFT) // frame for bar in bars]
     assert starts == [0, 1, 0, 2]
     assert bars[0].y - bars[2].y == 4 * picture.ROW_HEIGHT  # four semitones lower is further down
-    assert bars[1].colour != bars[3].colour
+    assert bars[1].color != bars[3].color
 
 
 def test_png_shows_the_picture(primed):
@@ -233,9 +233,9 @@ def test_png_shows_the_picture(primed):
     assert (image.mode, image.size) == ("RGB", (round(2 * drawn.width), round(2 * drawn.height)))
     for box in drawn.boxes:
         if box.height == picture.ROW_HEIGHT - 1.5:
-            assert tuple(pixels[centre(box)]) == box.colour
+            assert tuple(pixels[center(box)]) == box.color
             corner = round(png.SCALE * box.y), round(png.SCALE * box.x)
-            assert tuple(pixels[corner]) != box.colour  # rounded
+            assert tuple(pixels[corner]) != box.color  # rounded
     assert tuple(pixels[2, 2]) == picture.PAPER
     assert (pixels[:, : 2 * int(picture.LEFT) - 4] == picture.INK).all(axis=2).any()  # labels of octaves
 
@@ -263,7 +263,7 @@ def test_svg_has_the_same_boxes_and_labels(primed):
     for element, box in zip(boxes, drawn.boxes, strict=True):
         found = [float(element.get(name, 0)) for name in ("x", "y", "width", "height", "rx")]
         np.testing.assert_allclose(found, [box.x, box.y, box.width, box.height, box.radius], atol=0.01)
-        assert element.get("fill") == "#{:02x}{:02x}{:02x}".format(*box.colour)
+        assert element.get("fill") == "#{:02x}{:02x}{:02x}".format(*box.color)
     texts = [element.text for element in root.iter(f"{space}text")]
     assert texts == [label.text for label in drawn.labels]
     assert {"C4", "0"} <= set(texts)

@@ -1,4 +1,4 @@
-"""Who is dropped is as random as can be told from the masks themselves: no unit, step, key or neighbour matters."""
+"""Who is dropped is as random as can be told from the masks themselves: no unit, step, key or neighbor matters."""
 
 import jax
 import numpy as np
@@ -30,9 +30,9 @@ def test_no_unit_knows_of_another_and_no_chunk_of_the_next(dropout):
     key = jax.random.key(2)
     masks = [np.asarray(dropout_mask(jax.random.fold_in(key, step), dropout, SHAPE)) for step in range(3)]
     flat = np.concatenate([mask.ravel() for mask in masks])
-    centred = (flat - (1 - dropout)) / np.sqrt(dropout * (1 - dropout))
+    centered = (flat - (1 - dropout)) / np.sqrt(dropout * (1 - dropout))
     for distance in [1, 2, 3, 7, 16, 64, 399, 400, 401, 800, 1600, masks[0].size, 2 * masks[0].size]:
-        products = centred[distance:] * centred[:-distance]
+        products = centered[distance:] * centered[:-distance]
         assert abs(products.sum()) < 4.5 * np.sqrt(len(products))
 
 

@@ -1,9 +1,9 @@
 """Which methods bridge how long a span: the share of seeds that solve a synthetic task, by method and span.
 
 Every method gets the same for every task and span: `TUNING_SLOTS` slots whose shared settings are drawn alike, the best
-of which is trained again from `SEEDS` fresh seeds; each run may use the same time of the processor after its first
-epoch, in which everything is compiled. A seed has solved the task if less than one in a hundred of 10,000 test
-sequences is wrong.
+of which is trained again from `SEEDS` fresh seeds; each run may use the same processor time after its first epoch, in
+which everything is compiled. A seed has solved the task if less than one in a hundred of 10,000 test sequences is
+wrong.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from longspan.training.runs import Run
 SPANS = (10, 30, 100, 200)
 TUNING_SLOTS, SEEDS = 8, 5
 SECONDS = 20.0
-"""Time of the processor for one run."""
+"""Processor seconds of one run."""
 DRAW_SEED = 2012
 FIRST_FRESH_SEED = 100
 """Seeds of the runs that count start here; the slots that tune have smaller ones."""
@@ -259,7 +259,7 @@ def check_tasks(tasks: tuple[str, ...]) -> None:
 
 
 class _Clock(Listener):
-    """Time of the processor since the first epoch, in which everything is compiled, and the epochs since then."""
+    """Processor time since the first epoch, in which everything is compiled, and the number of epochs since then."""
 
     def __init__(self):
         self.began: float | None = None

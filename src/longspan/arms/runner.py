@@ -124,7 +124,7 @@ class StudyFolder:
         with try_file_lock(lock) as free:
             open_task = free and task.key_on(self.definition.data) not in self.finished()
             yield open_task
-            if free and not (self.runs / task.name).exists():  # it is done: whoever takes the lock now finds a result
+            if free and not (self.runs / task.name).exists():  # it is done: the next holder of the lock finds a result
                 lock.unlink(missing_ok=True)
 
 

@@ -97,7 +97,7 @@ class Gap(NamedTuple):
     samples: np.ndarray
 
 
-class Judgement(msgspec.Struct, frozen=True):
+class Judgment(msgspec.Struct, frozen=True):
     """The verdict on a claim."""
 
     claim: Claim
@@ -141,7 +141,7 @@ def needed_slots(claim: Claim, data: str) -> int:
     return 2 * (BEST_OF_HESSIAN_FREE if claim.kind == "rivals" else BEST_OF[data])
 
 
-def judge(scores: Mapping[str, Mapping[str, ArmScores]]) -> list[Judgement]:
+def judge(scores: Mapping[str, Mapping[str, ArmScores]]) -> list[Judgment]:
     """Judge all claims by the scores on every data set."""
     gaps = {claim.statement: [gap(claim, data, scores.get(data, {})) for data in claim.data_sets] for claim in CLAIMS}
     complete = {
@@ -152,24 +152,24 @@ def judge(scores: Mapping[str, Mapping[str, ArmScores]]) -> list[Judgement]:
     judged = [claim.statement for claim in CLAIMS if claim.domain in JUDGED and claim.statement in complete]
     significant = holm({name: two_sided_p(complete[name]) for name in judged}, LEVEL)
     return [
-        _judgement(claim, gaps[claim.statement], complete.get(claim.statement), significant.get(claim.statement))
+        _judgment(claim, gaps[claim.statement], complete.get(claim.statement), significant.get(claim.statement))
         for claim in CLAIMS
     ]
 
 
-def _judgement(claim: Claim, gaps: list[Gap | None], samples, significant: bool | None) -> Judgement:
+def _judgment(claim: Claim, gaps: list[Gap | None], samples, significant: bool | None) -> Judgment:
     known = {each.data: each.value for each in gaps if each is not None}
     wanting = [data for data, each in zip(claim.data_sets, gaps, strict=True) if each is None]
     if samples is None:
         slots = {data: needed_slots(claim, data) for data in wanting}
-        return Judgement(claim, "undecided", None, None, None, known, wanting, slots)
+        return Judgment(claim, "undecided", None, None, None, known, wanting, slots)
     values = list(known.values())
     mean, ends = float(np.mean(values)), interval(samples, 1 - LEVEL)
     verdict = "undecided" if significant is None else decide(claim, values, ends, significant)
     more = {}
     if verdict == "undecided" and (factor := factor_to_decide(claim, values, float(np.std(samples)))) is not None:
         more = {each.data: max(each.slots + 1, math.ceil(factor * each.slots)) for each in gaps if each is not None}
-    return Judgement(claim, verdict, mean, ends, two_sided_p(samples), known, [], more)
+    return Judgment(claim, verdict, mean, ends, two_sided_p(samples), known, [], more)
 
 
 def decide(claim: Claim, gaps: list[float], ends: tuple[float, float], significant: bool) -> Verdict:

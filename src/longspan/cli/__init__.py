@@ -97,7 +97,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Give up on what is left to write to standard output, which does not take any more."""
+    """Discard output that can no longer be written to standard output."""
     with suppress(OSError):  # tests replace standard output by something that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -32,7 +32,7 @@ class BridgeOptions:
     methods: tuple[str, ...] = ()
     """Methods, such as "sgd+c" "sgd+crm, identity"; by default all."""
     seconds: float = 20.0
-    """Time of the processor for one run, after its first epoch."""
+    """Processor seconds of one run, after its first epoch."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("bridging")
     """Folder of the results."""
     shard: str = "1/1"

@@ -35,7 +35,7 @@ COMMON: dict[str, Groups] = {
     },
     "sample": {
         "What to write": ("output", "length", "num", "temperature", "seed", "memory"),
-        "To go on from": ("prime", "prime_length", "prime_shift", "omit_prime"),
+        "Continuing something": ("prime", "prime_length", "prime_shift", "omit_prime"),
         "Music": ("melody", "keep", "forbid", "avoid_silence", "tempo", "meter", "instrument", "re_attack"),
         "Other": ("unknown", "json"),
     },

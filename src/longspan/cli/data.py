@@ -98,7 +98,7 @@ class ImportOptions:
     ids: str | None = None
     """Tables: column that says which sequence a row belongs to; without it all rows are one sequence."""
     ahead: int = 0
-    """Tables: predict the targets of so many rows later."""
+    """Tables: predict the targets of this many rows later."""
     at_end: bool = False
     """Tables: ask for a target at the last row of each sequence only."""
     input_kind: Literal["numbers", "binary", "symbols"] | None = None
@@ -126,10 +126,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _list(arguments: list[str]) -> None:
-    from longspan.data import catalogue
+    from longspan.data import catalog
 
     options = parse(ListOptions, arguments, "longspan data list")
-    entries = catalogue(options.data_dir)
+    entries = catalog(options.data_dir)
     if options.json:
         print_json([asdict(entry) for entry in entries])
         return

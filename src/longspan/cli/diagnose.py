@@ -32,7 +32,7 @@ class DiagnoseOptions:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     split: Literal["train", "valid", "test"] = "valid"
-    """Split whose sequences the model is led along."""
+    """Split on whose sequences the model is run."""
     lags: int = 100
     """Number of steps that gradients are followed back."""
     steps: int = 12_000

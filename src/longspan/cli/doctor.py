@@ -43,7 +43,7 @@ def examine(data_dir: Path | None) -> dict:
     """Everything that helps to find out why something does not work."""
     import jax
 
-    from longspan.data import catalogue
+    from longspan.data import catalog
     from longspan.ops import backend
 
     folder = data_directory(data_dir)
@@ -52,7 +52,7 @@ def examine(data_dir: Path | None) -> dict:
         "devices": [str(device) for device in jax.devices()],
         "kernels": backend.describe(),
         "data_folder": str(folder),
-        "data_found": [entry.name for entry in catalogue(data_dir) if entry.state == "ready"],
+        "data_found": [entry.name for entry in catalog(data_dir) if entry.state == "ready"],
         "music21": runtime.version("music21"),
         "writable": {name: _writable(path) for name, path in _places(folder).items()},
     }

@@ -226,7 +226,7 @@ def run_to_end(
 
 
 def facts_of(content: Dataset) -> dict[str, Any]:
-    """What result.json keeps to hold scores against: simple predictors, and the sizes of the splits."""
+    """What result.json keeps to compare scores with: simple predictors, and the sizes of the splits."""
     return {
         "baselines": dict(content.baselines("test").rows()),
         "splits": {split: msgspec.to_builtins(content.split_figures(split)) for split in SPLITS},
@@ -291,7 +291,7 @@ def _scores_document(run: Run, content: Dataset, split: str, result: dict) -> di
 
 
 def _without_trails(values: Any) -> Any:
-    """What is known with memory, without the steps that were recalled, which are many."""
+    """Scores with memory, without the list of recalled steps, which is long."""
     return {name: value for name, value in values.items() if name != "trails"} if isinstance(values, dict) else values
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         summarize,
     )
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.library import Entry, catalogue, load, register_dataset, remove_imported, target_kind
+    from longspan.data.library import Entry, catalog, load, register_dataset, remove_imported, target_kind
     from longspan.data.music import MusicBaselines, MusicData
     from longspan.data.own import Sequences
     from longspan.data.own_files import read_table
@@ -46,7 +46,7 @@ __all__ = [
     "TextData",
     "arrange",
     "arrange_pairs",
-    "catalogue",
+    "catalog",
     "fingerprint_of",
     "import_path",
     "load",
@@ -70,7 +70,7 @@ _HOMES = {
         "summarize",
     ),
     "importing": ("ImportReport", "import_path"),
-    "library": ("Entry", "catalogue", "load", "register_dataset", "remove_imported", "target_kind"),
+    "library": ("Entry", "catalog", "load", "register_dataset", "remove_imported", "target_kind"),
     "music": ("MusicBaselines", "MusicData"),
     "own": ("Sequences",),
     "own_files": ("read_table",),

@@ -58,7 +58,7 @@ class Benchmark:
     name: str
     kind: Literal["music", "text"]
     description: str
-    licence: str
+    license: str
     files: tuple[RemoteFile, ...]
     frames_per_beat: int = 0
     octave_shift: int = 0
@@ -81,8 +81,8 @@ _TREEBANK_FILES = (
     _treebank_text("valid", "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2", 399_782),
     _treebank_text("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0", 449_945),
 )
-_ROLLS_LICENCE = "none stated for the piano rolls; public for research since 2012"
-_TREEBANK_LICENCE = "Linguistic Data Consortium; this excerpt is public for research since 2010"
+_ROLLS_LICENSE = "none stated for the piano rolls; public for research since 2012"
+_TREEBANK_LICENSE = "Linguistic Data Consortium; this excerpt is public for research since 2010"
 
 BENCHMARKS: dict[str, Benchmark] = {
     benchmark.name: benchmark
@@ -91,7 +91,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "jsb",
             "music",
             "Bach's chorales, one frame per quarter note (382 songs)",
-            _ROLLS_LICENCE,
+            _ROLLS_LICENSE,
             _piano_rolls(
                 "JSB_Chorales.mat", "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4", 96_095
             ),
@@ -102,7 +102,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "nottingham",
             "music",
             "folk tunes with chords, one frame per eighth note (1,037 songs)",
-            _ROLLS_LICENCE,
+            _ROLLS_LICENSE,
             _piano_rolls("Nottingham.mat", "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea", 371_688),
             frames_per_beat=2,
         ),
@@ -110,7 +110,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "musedata",
             "music",
             "orchestral and piano classics, one frame per eighth note (783 songs)",
-            _ROLLS_LICENCE,
+            _ROLLS_LICENSE,
             _piano_rolls("MuseData.mat", "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff", 947_219),
             frames_per_beat=2,
         ),
@@ -118,7 +118,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "piano-midi",
             "music",
             "classical piano, one frame per eighth note (124 songs)",
-            _ROLLS_LICENCE,
+            _ROLLS_LICENSE,
             _piano_rolls("Piano_midi.mat", "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34", 223_732),
             frames_per_beat=2,
         ),
@@ -126,7 +126,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "ptb-words",
             "text",
             "Penn Treebank by words, 10,000 types",
-            _TREEBANK_LICENCE,
+            _TREEBANK_LICENSE,
             _TREEBANK_FILES,
             unit="word",
         ),
@@ -134,7 +134,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             "ptb-chars",
             "text",
             "Penn Treebank by characters, 50 symbols",
-            _TREEBANK_LICENCE,
+            _TREEBANK_LICENSE,
             _TREEBANK_FILES,
             unit="character",
         ),

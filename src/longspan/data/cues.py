@@ -1,9 +1,9 @@
-"""What a network of music is told at each step beside the last frame: cues that follow from the past of the song.
+"""Cues: further inputs of a music network, beside the last frame, that follow from the past of the song.
 
-*recall* is the frame that followed the last time when the song went on like now, and over how many frames the present
-agrees with that past. *metre* is the place of the step in groups of some numbers of steps. Both are bits beside the
+*recall* is the frame that followed the latest earlier passage like the present one, and the number of frames over which
+the two agree. *metre* is the place of the step in groups of some numbers of steps. Both are bits beside the
 keys of the last frame, so whatever reads keys reads them. They are computed once per song, at a cost linear in its
-length. In training the recalled part is hidden at random steps, or a network would lean on it.
+length. In training the recalled part is hidden at random steps, so that the network does not come to rely on it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from longspan.data.sequences import Song
 from longspan.errors import InputError
 
 METRES = (2, 3, 4, 8, 16)
-"""Sizes of the groups of steps in which a step is told its place."""
+"""Sizes of the groups of steps within which the position of a step is given."""
 LEVEL_BITS = LEVELS - 1
-"""One for each length of a match; without a match nothing is told."""
+"""One bit for each level of a match; all zero without a match."""
 
 
 @dataclass(frozen=True)

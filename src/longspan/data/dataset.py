@@ -242,7 +242,7 @@ class Dataset(ABC):
         return {}
 
     def with_cues(self, names: str, dropout: float = 0.0) -> Dataset:
-        """The same data for a network that is told more than the last step, see `longspan.data.cues`.
+        """The same data with further inputs beside the last step, see `longspan.data.cues`.
 
         Args:
             names: `recall`, `metre`, both as `recall+metre`, or `none`.
@@ -251,7 +251,7 @@ class Dataset(ABC):
         del dropout
         if names == "none":
             return self
-        raise InputError(f"cues tell of the past of songs, and these data are no music: got {names!r}", fields=["cues"])
+        raise InputError(f"cues describe the past of songs; these data are not music: got {names!r}", fields=["cues"])
 
     def epoch(self, number: int, *, seed: int, chunk_length: int, lanes: int) -> Chunks:
         """The training split in the order of an epoch, determined by seed and epoch; by default the original order."""

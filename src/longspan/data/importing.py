@@ -66,7 +66,7 @@ def import_path(
         data_dir: the data folder, see `storage.data_directory`.
         frames_per_beat: frames per quarter note (music); by default chosen from the notes.
         transpose: whether to transpose each song to C major or C minor (a folder of music).
-        separate: whether a key struck again at once is released a frame before (a folder of music).
+        separate: whether a key struck again at once is released one frame early (a folder of music).
         onsets: whether frames also say which keys are struck again while they sound (a folder of music).
         augment: semitones by which training songs are moved at most, differently in every epoch (a folder of music).
         split: fractions of training, validation and test songs (music; a text is split 90/5/5).
@@ -77,7 +77,7 @@ def import_path(
         inputs: the input columns of a table, see `read_table`.
         targets: its target columns.
         ids: its column of sequence ids.
-        ahead: predict the targets of so many rows later.
+        ahead: predict the targets of this many rows later.
         at_end: ask for a target at the last row of each sequence only.
         input_kind: `numbers`, `binary` or `symbols`, if it does not follow from a table or an array.
         target_kind: likewise for the targets of a table.

@@ -39,9 +39,9 @@ def find_key(weights: np.ndarray) -> Key:
     """
     keys = [Key(tonic, mode) for mode in ("major", "minor") for tonic in range(12)]
     profiles = np.array([np.roll(MAJOR_PROFILE if key.mode == "major" else MINOR_PROFILE, key.tonic) for key in keys])
-    centred = profiles - profiles.mean(axis=1, keepdims=True)
+    centered = profiles - profiles.mean(axis=1, keepdims=True)
     # The weights need no normalizing, which would scale all 24 correlations alike.
-    scores = centred @ (weights - weights.mean()) / np.linalg.norm(centred, axis=1)
+    scores = centered @ (weights - weights.mean()) / np.linalg.norm(centered, axis=1)
     return keys[int(np.argmax(scores))]
 
 

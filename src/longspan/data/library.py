@@ -141,7 +141,7 @@ def register_dataset(name: str, make: Callable[[], Dataset]) -> None:
     REGISTERED[name] = make
 
 
-def catalogue(data_dir: Path | str | None = None) -> list[Entry]:
+def catalog(data_dir: Path | str | None = None) -> list[Entry]:
     """All data sets that can be loaded by name."""
     folder = data_directory(data_dir)
     entries = [

@@ -1,4 +1,4 @@
-"""What a sequence said before in a situation like this: earlier steps that may come again, with their circumstances.
+"""Candidates from a sequence's own past: earlier steps that followed passages like the present one.
 
 A step of the past is a candidate for the next one. Its *level* says over how many steps the present resembles the past
 before it: level k means at least `ORDERS[k - 1]` steps, level 0 none. Of the different steps of the past, those of the

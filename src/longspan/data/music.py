@@ -29,10 +29,10 @@ WITH_ONSETS = 2 * KEYS
 LOWEST_PITCH = 21
 HIGHEST_PITCH = LOWEST_PITCH + KEYS - 1
 DEFAULT_FRAMES_PER_BEAT = 2
-"""Of rolls whose file does not say it."""
+"""Resolution assumed for rolls whose file does not state it."""
 MOST_AUGMENTED = 12
 TRANSPOSITIONS, FORGETTING = 88, 89
-"""Set the streams of random transpositions and hidden cues apart from others of the same seed."""
+"""Added to the seed, so that random transpositions and hidden cues use streams of their own."""
 EVALUATION_LANES = 16
 """Number of songs evaluated in parallel; it affects the score only by rounding."""
 FRAMES_AT_ONCE = 256
@@ -62,8 +62,8 @@ class MusicData(Dataset):
         origin: a phrase that says where the songs come from.
         remarks: notes on what was left out or changed, one line each.
         augment: semitones by which training songs are moved up or down at most, differently in every epoch.
-        cues: what a network is told beside the last frame.
-        cue_dropout: share of the training steps at which nothing is recalled, drawn anew in every epoch.
+        cues: further inputs of a network, beside the last frame.
+        cue_dropout: fraction of the training steps at which nothing is recalled, redrawn in every epoch.
     """
 
     name: str

@@ -73,7 +73,7 @@ def gather_music(
         name: the name of the set.
         frames_per_beat: frames per quarter note; by default chosen from the notes.
         transpose: whether to transpose each song to C major or C minor.
-        separate: whether a key struck again at once is released a frame before, so that repeated notes stay apart.
+        separate: whether a key struck again at once is released one frame early, so that repeated notes stay apart.
         onsets: whether frames also say which keys are struck again while they sound.
         augment: semitones by which training songs are moved up or down at most, differently in every epoch.
         split: fractions of training, validation and test songs.

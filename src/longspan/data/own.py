@@ -270,7 +270,7 @@ def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> 
                 right = array.ndim == 2 and array.dtype == dtype and array.shape[1] == size
                 right = right and (kind == "numbers" or array.max() <= 1)
             if not right:
-                raise InputError(f"the stored arrays are not {size} {kind} a step; import their source again")
+                raise InputError(f"the stored arrays are not {size} {kind} per step; import their source again")
 
 
 class _Part(NamedTuple):
@@ -346,7 +346,7 @@ def _remarks(asked: Asked, sources: Values, next_step: bool) -> list[str]:
     told = (
         []
         if next_step
-        else [f"targets are {_described(asked.values)}, one {'a sequence' if asked.at_end else 'a step'}"]
+        else [f"targets are {_described(asked.values)}, one per {'sequence' if asked.at_end else 'step'}"]
     )
     steps, counted = sum(map(len, asked.masks)), sum(int(mask.sum()) for mask in asked.masks)
     if not asked.at_end and counted < steps:

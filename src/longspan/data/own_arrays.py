@@ -79,10 +79,10 @@ def read_values(arrays: list[np.ndarray], kind: Kind | None, what: str, *, missi
 
 
 def read_targets(given: Any, kind: Kind | None, masks: Any, lengths: Sequence[int]) -> Asked:
-    """Understand targets, one a step or one a sequence; steps whose target is missing (NaN) do not count."""
+    """Understand targets, one per step or one per sequence; steps whose target is missing (NaN) do not count."""
     arrays, at_end = _target_arrays(given, lengths)
     if at_end and masks is not None:
-        raise InputError("masks are for one target a step: got them with one target a sequence")
+        raise InputError("masks are for one target per step: got them with one target per sequence")
     if kind is None and at_end and arrays[0].ndim == 2 and arrays[0].shape[1] == 1 and arrays[0].dtype.kind in "biuU":
         arrays = [array[:, 0] for array in arrays]
     present = [_present(array) for array in arrays]
@@ -114,7 +114,7 @@ def _target_arrays(given: Any, lengths: Sequence[int]) -> tuple[list[np.ndarray]
     wrong = next(number for number, part in enumerate(arrays) if part.ndim == 0 or len(part) != lengths[number])
     raise InputError(
         f"targets of sequence {wrong} have shape {arrays[wrong].shape}, its inputs {lengths[wrong]} steps: expected "
-        "one target a step, or one for the whole sequence"
+        "one target per step, or one for the whole sequence"
     )
 
 
@@ -139,7 +139,7 @@ def _masked(present: list[np.ndarray], masks: Any) -> list[np.ndarray]:
         if mask.shape != there.shape or mask.dtype.kind not in "biu" or len(given) != len(present):
             raise InputError(
                 f"the mask of sequence {number} is {mask.dtype} of shape {mask.shape} ({len(given)} masks for "
-                f"{len(present)} sequences): expected bool, one value a step"
+                f"{len(present)} sequences): expected bool, one value per step"
             )
     return [mask.astype(bool) & there for mask, there in zip(given, present, strict=True)]
 
@@ -149,7 +149,7 @@ def _as_array(given: Any, what: str) -> np.ndarray:
         array = np.asarray(given)
     except ValueError as error:
         raise InputError(
-            f"{what} cannot be read as an array ({error}): give a list of arrays, one a sequence"
+            f"{what} cannot be read as an array ({error}): give a list of arrays, one per sequence"
         ) from error
     if array.dtype.kind == "O":
         array = _plain(array, what)

@@ -1,7 +1,7 @@
 """What simple predictors reach on a user's own sequences: the mean, the last value, and a linear model of the past.
 
-The linear model sees the last few inputs, or for one target a sequence also the mean of all inputs. How many it sees is
-chosen on the validation split. For numbers it is ridge regression, for classes and keys logistic regression. Numbers
+The linear model sees the last few inputs, or for one target per sequence also the mean of all inputs. How many it sees
+is chosen on the validation split. For numbers it is ridge regression, for classes and keys logistic regression. Numbers
 get a Gaussian whose variance is that of the training residuals, so that every row has a likelihood.
 """
 

@@ -69,7 +69,7 @@ def read_table(
         targets: the target columns; by default the next row of the inputs is predicted. Rows without a value ask for
             nothing.
         ids: the column that says which sequence a row belongs to; without it all rows are one sequence.
-        ahead: predict the targets of so many rows later; 0 are those of the same row.
+        ahead: predict the targets of this many rows later; 0 means those of the same row.
         at_end: ask for a target at the last row of each sequence only.
         split: fractions of training, validation and test.
         seed: determines which ids go to which split.

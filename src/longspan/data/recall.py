@@ -1,7 +1,7 @@
-"""What a sequence has said before: for every step, the longest match of its past with an earlier place.
+"""Repetition within a sequence: for every step, the longest match of its past with an earlier passage.
 
-The steps just read are compared with every earlier place of the same sequence. Where the longest match ends, the
-sequence went on in some way; that step is *recalled*. Works alike for frames of music and for symbols of text.
+The steps just read are compared with every earlier place of the same sequence. The step that
+followed the longest match is *recalled*. Frames of music and symbols of text are treated alike.
 """
 
 from __future__ import annotations

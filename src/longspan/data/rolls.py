@@ -70,7 +70,7 @@ def round_to_frames(
     Args:
         notes: in quarter notes.
         frames_per_beat: frames per quarter note.
-        separate: whether a key that is struck again at once is released a frame before, unless it lasts only one.
+        separate: whether a key that is struck again at once is released one frame early, unless it lasts only one.
         onsets: whether to add columns for the keys that are struck again while they sound.
     """
     starts, ends, pitches = _columns(notes)
@@ -144,7 +144,7 @@ PLAYED_GRID = 4
 
 
 class Grid(NamedTuple):
-    """Frames per quarter note, the share of onsets that lie on them, and whether that is enough to speak of a grid."""
+    """Frames per quarter note, the share of onsets that lie on them, and whether that is enough to call it a grid."""
 
     frames_per_beat: int
     share: float
@@ -204,7 +204,7 @@ def _columns(notes: Sequence[Note]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
         raise NotARoll("it has no notes")
     starts, ends, pitches = (np.array(column) for column in zip(*notes, strict=True))
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
-        raise NotARoll("it has a note that begins or ends at no time")
+        raise NotARoll("it has a note whose beginning or end is not a finite time")
     if pitches.min() < 0 or pitches.max() >= PITCHES:
         raise NotARoll(f"it has a pitch outside the {PITCHES} of MIDI")
     return starts, ends, pitches

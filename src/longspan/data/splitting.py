@@ -44,7 +44,7 @@ UPBEAT = 3
 def versions(songs: Mapping[str, Song]) -> dict[str, str]:
     """The name of the first version of every song; songs are versions of each other if their top voices begin alike.
 
-    Compared are the intervals between different notes, so that neither the key nor the rhythm matters.
+    The intervals between different notes are compared, so that neither the key nor the rhythm matters.
     """
     openings = {name: _opening(song) for name, song in songs.items()}
     first: dict[tuple[int, ...], str] = {}

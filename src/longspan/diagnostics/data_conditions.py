@@ -4,17 +4,18 @@ from longspan.diagnostics.case import Case, Finding
 from longspan.diagnostics.remedies import Remedy
 
 ALL = 0.99
-"""Share of steps that counts as all of them."""
+"""A property holds for all steps if it holds for this share of them."""
 AHEAD = 0.03
-"""Share of the targets' variance that only inputs still to come explain, in misaligned data."""
+"""Data are misaligned if only future inputs explain this share of the targets' variance."""
 OVERLAPPING, TOO_ALIKE = 0.5, 2.0
-"""Share of validation passages that stand in training, and how many times as many as two halves of training share."""
+"""Splits overlap if this share of validation passages also occurs in training, and this many times as many as the two
+halves of training have in common."""
 LONGER = 1.5
-"""Validation sequences this many times as long as training ones give a cut away."""
+"""Training sequences were probably cut if validation ones are this many times as long."""
 
 
 def misaligned(case: Case) -> Finding | None:
-    """Targets that stand beside the wrong inputs."""
+    """Targets that are paired with the wrong inputs."""
     checks = case.seen.data_checks
     best = max(checks.echo, key=checks.echo.__getitem__, default=None)
     pairs = [Remedy("pair every step with the one after it", "inputs, targets = sequence[:-1], sequence[1:]")]
@@ -55,7 +56,7 @@ def state_not_carried(case: Case) -> Finding | None:
         f"training sequences end after {checks.longest_train} steps, validation ones after {checks.longest_valid}"
     ]
     if cut:
-        evidence.insert(0, f"{checks.cut:.0%} of the resets stand where a sequence goes on")
+        evidence.insert(0, f"{checks.cut:.0%} of the resets fall inside a sequence")
     line = "resets[chunk, 0] = starts_here[chunk]  # in Dataset.epoch: only where a sequence starts"
     longer = case.prescribe.train(
         "let a chunk hold a whole sequence", chunk_length=max(checks.longest_valid, 2 * length)

@@ -76,7 +76,7 @@ def diagnose_run(
     Args:
         run: the run; its folder is only read.
         data: the data it was trained on.
-        split: the split whose sequences the model is led along.
+        split: the split on whose sequences the model is run.
         lags: how many steps back gradients are followed.
         steps: about how many steps are examined.
         in_python: whether the data were handed in from Python, so that remedies are Python, too.

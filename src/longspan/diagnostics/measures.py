@@ -67,7 +67,7 @@ def measure(run: Run, data: Dataset, *, split: str = "valid", lags: int = LAGS, 
     Args:
         run: the run; its folder is only read.
         data: the data it was trained on.
-        split: the split whose sequences the model is led along.
+        split: the split on whose sequences the model is run.
         lags: how many steps back gradients are followed.
         steps: about how many steps are examined.
     """

@@ -7,14 +7,14 @@ from longspan.diagnostics.course import Course
 
 DEAD, FLAT = 0.5, 0.75
 VANISHED = 1e-4
-"""Gradient left at half of the past of a counted step, as a share of that at lag 0."""
+"""A gradient has vanished if less than this share of it is left halfway back to the start of the sequence."""
 CONNECTED = 1e-6
 """Gradient left after one step, below which a state does not depend on the one before it."""
 REPETITIVE = 0.05
-"""How much more often long matches must continue in the same way than short ones for memory to be worth something."""
+"""How much more often long matches must continue in the same way than short ones for memory to be useful."""
 GAP, LOST, LEAST = 0.35, 0.1, 0.03
-"""Gap between training and validation, and loss of validation since the best epoch, as shares of the gain over the
-rates, of a model that is overfitted; one of them at least this share of what is at stake."""
+"""A model is overfitted if the gap between training and validation, or what validation lost since the best epoch,
+exceeds this share of the gain over the base rates, and the third share of what is at stake."""
 
 
 def dead_units(case: Case) -> Finding | None:

@@ -2,9 +2,9 @@
 
 Inputs, time first: `inputs`, frames or numbers (time x batch x size) or symbols (time x batch), and the state of each
 layer (batch x units), zeros at the start of a sequence. Outputs: `logits`, of which a sigmoid or softmax gives
-probabilities (for words already log-probabilities, for numbers the means), and the states after the last step, to go
-on from. NADE predicts each key from those below it, so it also takes `targets`, the frames whose logits are asked for;
-`visible_bias` and `hidden_bias` are all that drawing a frame needs besides the initializers `nade.weights` and
+probabilities (for words already log-probabilities, for numbers the means), and the states after the last step, to
+continue from. NADE predicts each key from those below it, so it also takes `targets`, the frames whose logits are asked
+for; `visible_bias` and `hidden_bias` are all that drawing a frame needs besides the initializers `nade.weights` and
 `nade.readout`.
 """
 

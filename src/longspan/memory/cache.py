@@ -43,14 +43,14 @@ ROUNDS = 80
 
 
 class Kernel(NamedTuple):
-    """How the steps of the past are weighed."""
+    """How the steps of the past are weighted."""
 
     window: int
     """Number of steps that are kept."""
     sharpness: float
-    """How much more alike states count, theta."""
+    """Theta: how strongly steps with similar states are favored."""
     fading: float
-    """How much less older steps count, alpha."""
+    """Alpha: how strongly older steps are discounted."""
 
 
 LATELY = [Kernel(100, 0.0, 0.0), Kernel(100, 2.0, 0.0)]

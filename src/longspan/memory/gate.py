@@ -21,7 +21,7 @@ from longspan.data.lookup import LEVELS, NONE, Found
 BARS = (2, 3, 4, 8, 16)
 """Distances in steps at which music tends to repeat itself."""
 STRENGTHS = (1e-5, 1e-4, 1e-3)
-"""How strongly large weights are held back, times the number of steps; chosen on held-out sequences."""
+"""Candidate strengths of the penalty on large weights, times the number of steps; chosen on held-out sequences."""
 ITERATIONS = 150
 
 FEATURES = (
@@ -121,11 +121,11 @@ class Fitted(NamedTuple):
     held_out: float
     """On sequences that the weights were not fitted to, by two-fold cross-validation."""
     network: float
-    """Of the network alone, on the same steps."""
+    """Log-likelihood of the network alone, on the same steps."""
 
 
 def fit(evidence: Evidence) -> Fitted:
-    """Fit the weights, restrained as strongly as suits sequences held out from the fit."""
+    """Fit the weights, with the strength of the penalty chosen on sequences held out from the fit."""
     half = evidence.sequence % 2 == 0
     if half.all():  # a single sequence, such as a text: its two halves
         half = np.arange(len(half)) < len(half) // 2

@@ -71,10 +71,10 @@ class DrivenCell(Cell):
         del length
         return walk(self, self.step_driven, state, drive, resets)
 
-    def run_penalised(self, state, inputs, resets, length, weight):
-        return self.run_driven_penalised(state, self.drive_of_chunk(inputs, length), resets, length, weight)
+    def run_penalized(self, state, inputs, resets, length, weight):
+        return self.run_driven_penalized(state, self.drive_of_chunk(inputs, length), resets, length, weight)
 
-    def run_driven_penalised(
+    def run_driven_penalized(
         self,
         state: PyTree,
         drive: Float[Array, "time lane drive"],
@@ -82,7 +82,7 @@ class DrivenCell(Cell):
         length: Int[Array, ""],
         weight: Float[Array, "time lane"],
     ) -> tuple[PyTree, Float[Array, "time lane hidden"], Float[Array, ""]]:
-        """`run_penalised`, given the drive instead of the inputs."""
+        """`run_penalized`, given the drive instead of the inputs."""
         state, hidden = self.run_driven(state, drive, resets, length)
         return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
 
@@ -128,7 +128,7 @@ class LeakyCell(DrivenCell):
         hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
         return hidden[-1], hidden
 
-    def run_driven_penalised(self, state, drive, resets, length, weight):
+    def run_driven_penalized(self, state, drive, resets, length, weight):
         walked = (drive, state, self.recurrent, self.leak.value, resets, length)
         hidden, penalty = penalized_scan(self.activation, *walked, weight)
         return hidden[-1], hidden, penalty

@@ -33,7 +33,7 @@ class KeyOutput(ExactOutput):
 
     @abstractmethod
     def sample(self, hidden, *, key, held: Int[Array, " key"] | None = None) -> Shaped[Array, "... key"]:
-        """Draw a frame for every hidden vector; keys that `held` does not leave free are as it says."""
+        """Draw a frame for every hidden vector; keys that are not free in `held` have the value given there."""
 
     def loss_of(self, logits, targets):
         return bernoulli_loss(logits, targets)

@@ -103,7 +103,7 @@ class Cell(eqx.Module):
         del length  # padding follows the last step of a stream, so its results are never used
         return walk(self, self.step, state, inputs, resets, keys)
 
-    def run_penalised(
+    def run_penalized(
         self,
         state: PyTree,
         inputs: Shaped[Array, "time lane ..."],
@@ -136,7 +136,7 @@ class Cell(eqx.Module):
     ) -> PulledBack:
         """Carry the gradients `sent` to the hidden vectors of a chunk back through its states.
 
-        At a step that starts from a reset state, `handed` reaches nothing.
+        At a step that starts from a reset state, `handed` has no effect.
         """
         del length  # nothing is sent from padding
         frozen, fresh = jax.lax.stop_gradient(self), jax.lax.stop_gradient(self.initial_state())

@@ -1,4 +1,4 @@
-"""Networks of firing rates, for people who model brains: noise, time constants, Dale's law, sparse connections."""
+"""Networks of firing rates, for models of brains: noise, time constants, Dale's law, sparse connections."""
 
 from dataclasses import dataclass
 

@@ -43,16 +43,16 @@ class DelayedCell(DrivenCell):
 
 
 class BandPassCell(DrivenCell):
-    r"""Units that answer to frequencies of a band of their own (Siewert and Wustlich, 2007).
+    r"""Units that each respond to a frequency band of their own (Siewert and Wustlich, 2007).
 
     .. math::
         l_t &= (1 - \gamma) l_{t-1} + \gamma \, a(h_{t-1} U + x_t W + b) \\
         s_t &= (1 - \eta) s_{t-1} + \eta \, l_t \\
         h_t &= (1 + \eta / \gamma) (l_t - s_t)
 
-    The first average keeps fast changes out, taking the second one away keeps slow ones out, and the factor makes up
-    for what both take from the frequency between them. Rates :math:`\gamma > \eta` are constants, drawn for each unit.
-    The state is `(l, s)`.
+    The first average removes fast changes, subtracting the second one removes slow ones, and the factor restores the
+    gain of the frequencies between them. Rates :math:`\gamma > \eta` are constants, drawn for each unit. The state is
+    `(l, s)`.
     """
 
     input_weights: Float[Array, "input hidden"]
@@ -124,7 +124,7 @@ class ContextCell(Cell):
 def with_context(
     cell: Cell, decays: tuple[float, ...], input_size: int, scale: float, *, key: PRNGKeyArray
 ) -> ContextCell:
-    """The cell with averages of its input that decay by these factors a step."""
+    """The cell with averages of its input that decay by these factors per step."""
     if not isinstance(cell, DrivenCell) or cell.takes_key:
         raise InputError(
             f"{type(cell).__name__} takes no context: expected a cell without noise that sees its input through one "

@@ -81,7 +81,7 @@ class Contract:
         )
 
     def accept(self, arguments: dict[str, Any]) -> None:
-        """Replace the operands among the arguments by arrays that fulfil the contract, or raise an `InputError`."""
+        """Replace the operands among the arguments by arrays that fulfill the contract, or raise an `InputError`."""
         sizes: dict[str, int] = {}
         dtype = None
         for name, forms in self.operands.items():

@@ -25,13 +25,13 @@ Rows: TypeAlias = Integer[Array, " step"]
 Steps: TypeAlias = Float[Array, " step"]
 
 STEPS_KEPT = 64
-"""Steps whose softmax is sure to find room between the two passes of a descent, be their ranges whole matrices."""
+"""Steps whose softmax values are kept between the two passes of a descent, even if their ranges are whole matrices."""
 LONGEST_VECTOR = 16
 """Rows are padded natively to whole vectors, of at most this many floats."""
 TILE = 128
 """Rows of the twin's matrix products."""
 GROUP = 4
-"""Steps of one range that the twin takes together: about what reading a tile costs, so they come nearly for free."""
+"""Steps of one range that the twin computes together; reading a tile costs as much as the arithmetic for this many."""
 
 
 @operation
@@ -57,7 +57,7 @@ def log_prob_and_gradient(
 
 
 class RangeGradient(NamedTuple):
-    """The gradient of `-sum(scale * log_prob)` with respect to the matrix and the bias, by what it is made of."""
+    """The gradient of `-sum(scale * log_prob)` with respect to the matrix and the bias, in factored form."""
 
     hidden: Hidden
     target: Rows
@@ -66,7 +66,7 @@ class RangeGradient(NamedTuple):
     scale: Steps
     norm_squared: Float[Array, ""]
     kept: Float[Array, " number"]
-    """What the softmax came to, so that it need not be found again; as much as had room."""
+    """Values of the softmax, so that they need not be computed again; as many as fit."""
 
     def squares(self) -> Float[Array, ""]:
         """Its squared norm."""
@@ -91,7 +91,7 @@ def add_range_gradient(
 ) -> tuple[Weights, Bias]:
     """The matrix and the bias plus the gradient of `sum(scale * log_prob)`, natively in place; no derivative rule.
 
-    `kept` is what `log_prob_and_gradient` kept of the softmax at the same weights, or empty.
+    `kept` holds the softmax values that `log_prob_and_gradient` kept at the same weights, or is empty.
     """
     operands = (hidden, weights, bias, target, start, stop, scale)
     if not backend.fits(*operands):

@@ -50,7 +50,7 @@ def lstm_scan(
     """Hidden states of all steps and the last cell state, differentiable in all floating-point operands.
 
     Args:
-        activation: a, of the candidate and of the cell state as it is shown.
+        activation: a, of the candidate and of the cell state in the output.
         drive: u_t, the input of each step already multiplied by its weights, for input, forget, candidate and output
             gates.
         first: the hidden state before the first step.

@@ -1,4 +1,4 @@
-"""Linear maps over the steps of a chunk: dense products, sums of selected rows, and how JAX is told about a map.
+"""Linear maps over the steps of a chunk: dense products, sums of selected rows, and how JAX learns about such a map.
 
 A `LinearMap` is given by two functions, each the other's transpose, and JAX transforms it like any operation. It is
 what `jax.custom_derivatives.linear_call` offers, and more: several operands of which some may be constant or zero, and
@@ -68,7 +68,7 @@ def linear_map(apply: Function, transpose: Function, operands: int = 1) -> Linea
 
 
 def instantiate(tangent: Any, primal: jax.Array) -> jax.Array:
-    """A tangent as an array, also where a derivative rule is told that it is zero."""
+    """A tangent as an array, also where JAX passes a symbolic zero to a derivative rule."""
     return jnp.zeros_like(primal) if isinstance(tangent, SymbolicZero) else tangent
 
 

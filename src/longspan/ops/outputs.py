@@ -179,8 +179,8 @@ def _adjoint(hidden_bias, weights, readout, targets, length, cotangent):
 
 _push = linear_map(_tangent, _adjoint, operands=4)
 
-# The XLA twin: all distinct hidden vectors of a chunk, one row each, are gone through in blocks of fixed size and as
-# many blocks as it takes. The cost follows the notes, and a frame with every key on is merely more rows.
+# The XLA twin: all distinct hidden vectors of a chunk, one row each, are computed in blocks of fixed size, as
+# many as needed. The cost follows the notes, and a frame with every key on is merely more rows.
 
 
 class Rows(NamedTuple):

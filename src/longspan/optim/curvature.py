@@ -128,7 +128,7 @@ def objective(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Fl
     return loss(without_structure(network)(params, batch), batch)
 
 
-def linearise(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Curvature:
+def linearize(network: Network, loss: Loss, params: PyTree, batch: PyTree) -> Curvature:
     """The Gauss-Newton matrix at `params` as a function `(vector, structural_weight) -> product`.
 
     The network is run once, here; each product then costs one tangent and one adjoint pass. The function is a pytree of
@@ -190,7 +190,7 @@ def gauss_newton_product(
         >>> gauss_newton_product(network, loss, jnp.ones(2), jnp.array([1.0, 3.0]), jnp.ones(2)).tolist()
         [2.0, 18.0]
     """
-    return linearise(network, loss, params, batch)(vector, structural_weight)
+    return linearize(network, loss, params, batch)(vector, structural_weight)
 
 
 def curvature_factory(
@@ -201,12 +201,12 @@ def curvature_factory(
     A batch of at most `slice_size` examples is linearized once. A larger one is run again for every product, slice by
     slice, in memory bounded by the slice, at the cost of one more forward pass per product.
     """
-    linearise_whole = jax.jit(partial(linearise, network, loss))
+    linearize_whole = jax.jit(partial(linearize, network, loss))
     sliced_product = partial(_sliced_product, network, loss, slice_size, batch_axis)
 
     def curvature_at(params: PyTree, batch: PyTree) -> Curvature:
         if slice_size is None or count_examples(batch, batch_axis) <= slice_size:
-            return linearise_whole(params, batch)
+            return linearize_whole(params, batch)
         return Partial(sliced_product, params, batch)
 
     return curvature_at

@@ -128,7 +128,7 @@ def pack_model(
     if record.kind == "music" and record.size == WITH_ONSETS:
         raise InputError(f"the page holds keys and does not strike them again, but the data of {name} have onsets")
     if config.cues != "none":
-        raise InputError(f"the page tells a network its last step and nothing else: got cues {config.cues}")
+        raise InputError(f"the page gives a network its last step and nothing else: got cues {config.cues}")
     content = _Bytes(precision)
     cells, output = _describe(model, content, config)
     hidden = " + ".join(f"{cell['size']} {cell['activation']}" for cell in cells)

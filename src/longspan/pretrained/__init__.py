@@ -2,7 +2,7 @@
 
 A model is used by its name wherever a run folder can be, unless there is a run folder at that path: a folder `bach` in
 the current directory is that folder. Weights are rounded to int8 (`longspan.training.rounding`); the README.md of each
-says what it was trained on, under which licence, and what the rounding cost. `benchmarks/pretrained.py` makes them.
+says what it was trained on, under which license, and what the rounding cost. `benchmarks/pretrained.py` makes them.
 """
 
 from importlib import resources

@@ -71,7 +71,7 @@ def gradient_by_lag(model: SequenceModel, steps: Steps, walked: Walk, *, lags: i
 
 @eqx.filter_jit
 def _log_sizes(model, inputs, before, targets, chosen: Int[Array, " chosen"], lags: int):
-    """Logarithms of the gradients' lengths, (lag, chosen step); lengths far beyond float32 are no matter."""
+    """Logarithms of the gradients' lengths, (lag, chosen step); lengths may lie far beyond the range of float32."""
     flat = FlatCell(model.cell)
 
     def loss(states):

@@ -1,4 +1,4 @@
-"""How far back a model remembers: its score when its past is cut off, and what it pays for what was said before."""
+"""How far back a model remembers: its score when its past is cut off, and its loss at steps that repeat the past."""
 
 import equinox as eqx
 import jax

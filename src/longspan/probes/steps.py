@@ -121,7 +121,7 @@ class Walk:
 
 
 def walk(model: SequenceModel, steps: Steps) -> Walk:
-    """Lead a model along some steps."""
+    """Run a model along some steps."""
     return Walk(*_walk(model.cell, jnp.asarray(steps.inputs), jnp.asarray(steps.resets)))
 
 

@@ -3,7 +3,7 @@
 import textwrap
 from html import escape
 
-from longspan.arms.verdicts import BEST_OF, CLAIMS, JUDGED, LEVEL, MARGIN, Judgement
+from longspan.arms.verdicts import BEST_OF, CLAIMS, JUDGED, LEVEL, MARGIN, Judgment
 from longspan.metrics import METRICS, duration, number
 from longspan.reporting import markup
 from longspan.reporting.methods_charts import curve_charts, pair_charts, rate_charts
@@ -46,26 +46,26 @@ def progress_of(report: MethodsReport) -> str:
         gaps = f" ({each.used} before the first gap are used)" if each.used < each.trained else ""
         parts.append(f"{each.data} {each.trained} of {each.wanted} slots{gaps}")
     missing = [data for data in BEST_OF if data not in {each.data for each in report.sets}]
-    if missing and report.judgements:
+    if missing and report.judgments:
         parts.append(f"not begun: {', '.join(missing)}")
     return "; ".join(parts)
 
 
 def decided(report: MethodsReport) -> int:
     """Number of claims with a verdict."""
-    return sum(judgement.verdict != "undecided" for judgement in report.judgements)
+    return sum(judgment.verdict != "undecided" for judgment in report.judgments)
 
 
-def claim_cells(report: MethodsReport, judgement: Judgement) -> list[str]:
+def claim_cells(report: MethodsReport, judgment: Judgment) -> list[str]:
     """The row of a claim, after its statement, in the order of `CLAIM_HEADER`."""
-    ends, claim = judgement.interval, judgement.claim
-    gaps = "; ".join(f"{data} {gap:+.2f}" for data, gap in judgement.gaps.items())
+    ends, claim = judgment.interval, judgment.claim
+    gaps = "; ".join(f"{data} {gap:+.2f}" for data, gap in judgment.gaps.items())
     return [
-        judgement.verdict,
-        "" if judgement.mean is None or ends is None else f"{judgement.mean:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f})",
-        "" if judgement.p is None else f"{judgement.p:.2g}",
+        judgment.verdict,
+        "" if judgment.mean is None or ends is None else f"{judgment.mean:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f})",
+        "" if judgment.p is None else f"{judgment.p:.2g}",
         f"{report.paper[claim.statement]:+.3f}",
-        "; ".join(part for part in (gaps, outlook(judgement, report.sets)) if part),
+        "; ".join(part for part in (gaps, outlook(judgment, report.sets)) if part),
     ]
 
 
@@ -120,8 +120,8 @@ LETTER_HEADER = ("added to sgd", "kept in the full set", "n")
 def methods_content(report: MethodsReport) -> str:
     """The section of an HTML page, without its heading."""
     parts = [f"<p>{escape(REGIME)}</p>", markup.tiles(_tiles(report))]
-    if report.judgements:
-        rows = [_claim_row(report, judgement) for judgement in report.judgements]
+    if report.judgments:
+        rows = [_claim_row(report, judgment) for judgment in report.judgments]
         parts += ["<h3>The paper’s claims</h3>", f"<p>So far: {escape(progress_of(report))}.</p>"]
         parts.append(markup.table("Claims", ["claim", *CLAIM_HEADER], rows, "gaps in nats", "prose"))
         parts.append(markup.details("How a claim is judged", f"<p>{escape(markup.true_minus(RULES))}</p>"))
@@ -136,18 +136,18 @@ def _tiles(report: MethodsReport) -> list[str]:
     slots = sum(each.trained for each in report.sets)
     seconds = sum((arm.seconds or 0) * len(arm.slots) for each in report.sets for arm in each.arms)
     made = [markup.tile("Slots trained", f"{slots:,}", f"{duration(seconds)} of one core")]
-    if report.judgements:
-        beside = f"{len(report.judgements) - decided(report)} undecided"
+    if report.judgments:
+        beside = f"{len(report.judgments) - decided(report)} undecided"
         made.insert(0, markup.tile("Claims with a verdict", f"{decided(report)} of {len(CLAIMS)}", beside))
     return made
 
 
-def _claim_row(report: MethodsReport, judgement: Judgement) -> str:
-    verdict, *numbers, details = claim_cells(report, judgement)
+def _claim_row(report: MethodsReport, judgment: Judgment) -> str:
+    verdict, *numbers, details = claim_cells(report, judgment)
     cells = [markup.marked_cell(markup.badge(verdict, VERDICT_KINDS.get(verdict, "")))]
     cells += [markup.number_cell(text) for text in numbers]
     cells.append(markup.cell(details.replace(" -", " −"), "words"))
-    return markup.row(judgement.claim.statement, cells)
+    return markup.row(judgment.claim.statement, cells)
 
 
 def _set_parts(of: SetValue) -> list[str]:
@@ -192,7 +192,7 @@ def methods_markdown(report: MethodsReport, letters: MethodsReport | None, folde
         _filled(f"So far: {progress_of(report)}. Of {len(CLAIMS)} claims {decided(report)} have a verdict."),
         _filled(RULES),
         markup.markdown_table(
-            ("claim", *CLAIM_HEADER), [[j.claim.statement, *claim_cells(report, j)] for j in report.judgements]
+            ("claim", *CLAIM_HEADER), [[j.claim.statement, *claim_cells(report, j)] for j in report.judgments]
         ),
     ]
     pictures: dict[str, str] = {}

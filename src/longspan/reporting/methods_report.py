@@ -20,7 +20,7 @@ from longspan.arms.analysis import (
 )
 from longspan.arms.protocol import FULL_SET, RECIPE_SLOT
 from longspan.arms.records import StudyResults
-from longspan.arms.verdicts import BOOTSTRAP_SEED, CLAIMS, Claim, Judgement, judge
+from longspan.arms.verdicts import BOOTSTRAP_SEED, CLAIMS, Claim, Judgment, judge
 from longspan.metrics import METRICS
 from longspan.reproduction.tables import TABLE1, TABLE2
 
@@ -141,7 +141,7 @@ class MethodsReport(msgspec.Struct, frozen=True, tag="methods", tag_field="repor
     """Everything shown about compared methods."""
 
     sets: list[SetValue]
-    judgements: list[Judgement]
+    judgments: list[Judgment]
     """One per claim of the paper; empty for a study of letters."""
     paper: dict[str, float]
     """The paper's own mean difference in nats, by claim."""
@@ -152,8 +152,8 @@ def methods_report(studies: Mapping[str, StudyResults]) -> MethodsReport:
     scores = {data: arm_scores(study.definition, study.slots) for data, study in studies.items()}
     sets = [_set_value(study, scores[data]) for data, study in studies.items()]
     letters = any(study.definition.compares_letters for study in studies.values())
-    judgements = [] if letters else judge(scores)
-    return MethodsReport(sets, judgements, {claim.statement: paper_difference(claim) for claim in CLAIMS})
+    judgments = [] if letters else judge(scores)
+    return MethodsReport(sets, judgments, {claim.statement: paper_difference(claim) for claim in CLAIMS})
 
 
 def paper_difference(claim: Claim) -> float:
@@ -173,12 +173,12 @@ def paper_difference(claim: Claim) -> float:
     )
 
 
-def outlook(judgement: Judgement, sets: Sequence[SetValue]) -> str:
+def outlook(judgment: Judgment, sets: Sequence[SetValue]) -> str:
     """What it would take to decide a claim, in words; empty if it is decided."""
-    claim = judgement.claim
-    if judgement.verdict != "undecided":
+    claim = judgment.claim
+    if judgment.verdict != "undecided":
         return ""
-    if not judgement.slots_to_decide:
+    if not judgment.slots_to_decide:
         return "more slots alone would not decide it: the data sets disagree"
     known = {each.data: each for each in sets}
 
@@ -186,8 +186,8 @@ def outlook(judgement: Judgement, sets: Sequence[SetValue]) -> str:
         arms = {arm.arm: len(arm.slots) for arm in known[data].arms} if data in known else {}
         return min(arms.get(arm, 0) for arm in (*claim.better, claim.worse))
 
-    asked = ", ".join(f"{data} {slots} (has {having(data)})" for data, slots in judgement.slots_to_decide.items())
-    return f"slots per arm: {asked}" if judgement.wanting else f"probably, slots per arm: {asked}"
+    asked = ", ".join(f"{data} {slots} (has {having(data)})" for data, slots in judgment.slots_to_decide.items())
+    return f"slots per arm: {asked}" if judgment.wanting else f"probably, slots per arm: {asked}"
 
 
 def _set_value(study: StudyResults, scores: Mapping[str, ArmScores]) -> SetValue:

@@ -214,7 +214,7 @@ def _player(run: RunReport) -> str:
         said = f"This model does not play in a page: {run.no_player}." if run.no_player else ""
         return f'<p class="lead">{escape(said)}</p>' if said else ""
     what = "Play with the model" if run.player.kind == "music" else "Write with the model"
-    about = "The trained network itself, in this page: it goes on without end, and you can join in."
+    about = "The trained network itself, in this page: it improvises without end, and you can join in."
     return (
         f'<div class="player"><button type="button" class="{PLAYABLE}">{markup.PLAY}<span>{what}</span></button>'
         f'<p class="lead">{about}</p>{webpage.embedded(run.player)}</div>'

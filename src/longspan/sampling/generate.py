@@ -35,7 +35,7 @@ PARTICLES = 16
 
 
 class Proposal(eqx.Module):
-    """The distribution of the next step: whoever can see the hidden state and the past may propose candidates."""
+    """The distribution of the next step: proposes candidates, given the hidden state and the past."""
 
     @abstractmethod
     def __call__(

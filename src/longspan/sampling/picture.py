@@ -33,7 +33,7 @@ PRIME_GROUND = (240, 236, 226)
 LOW_TO_HIGH = ((60, 56, 140), (32, 120, 158), (38, 160, 122), (226, 152, 44), (216, 84, 62))
 """Colors of notes from the lowest to the highest pitch of the picture, interpolated in between."""
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 
 class Box(NamedTuple):
@@ -43,7 +43,7 @@ class Box(NamedTuple):
     y: float
     width: float
     height: float
-    colour: Colour
+    color: Color
     radius: float = 0.0
 
 
@@ -123,8 +123,8 @@ class _Layout:
         for beat in range(self.score.frames // self.score.frames_per_beat + 1):
             strong = beat % BEATS_PER_LABEL == 0
             if strong or self._beat_width() >= 6:
-                colour = STRONG_LINE if strong else BEAT_LINE
-                boxes.append(Box(self._beat_x(beat) - 0.5, TOP, 1, self.plot_height, colour))
+                color = STRONG_LINE if strong else BEAT_LINE
+                boxes.append(Box(self._beat_x(beat) - 0.5, TOP, 1, self.plot_height, color))
         for pitch in self._octaves():
             boxes.append(Box(LEFT, self.y(pitch) + ROW_HEIGHT - 0.5, self.plot_width, 1, STRONG_LINE))
         if self.score.prime_frames:
@@ -139,17 +139,17 @@ class _Layout:
             if start < prime:
                 bars.append(self._bar(start, min(stop, prime), pitch, PRIME))
             if stop > prime:
-                bars.append(self._bar(max(start, prime), stop, pitch, self._colour(pitch)))
+                bars.append(self._bar(max(start, prime), stop, pitch, self._color(pitch)))
         return bars
 
-    def _bar(self, start: int, stop: int, pitch: int, colour: Colour) -> Box:
+    def _bar(self, start: int, stop: int, pitch: int, color: Color) -> Box:
         gap = min(1.5, self.frame_width / 4)
         return Box(
             self.x(start) + gap / 2,
             self.y(pitch) + 0.75,
             (stop - start) * self.frame_width - gap,
             ROW_HEIGHT - 1.5,
-            colour,
+            color,
             min(3.0, self.frame_width / 3),
         )
 
@@ -176,7 +176,7 @@ class _Layout:
     def _beat_x(self, beat: int) -> float:
         return self.x(beat * self.score.frames_per_beat)
 
-    def _colour(self, pitch: int) -> Colour:
+    def _color(self, pitch: int) -> Color:
         place = (pitch - self.low) / (self.high - self.low) * (len(LOW_TO_HIGH) - 1)
         index = min(int(place), len(LOW_TO_HIGH) - 2)
         below, above, share = LOW_TO_HIGH[index], LOW_TO_HIGH[index + 1], place - index
@@ -206,7 +206,7 @@ def _box(box: Box) -> str:
     corners = f" rx='{_number(box.radius)}'" if box.radius else ""
     return (
         f"<rect x='{_number(box.x)}' y='{_number(box.y)}' width='{_number(box.width)}' height='{_number(box.height)}'"
-        f"{corners} fill='{_hex(box.colour)}'/>"
+        f"{corners} fill='{_hex(box.color)}'/>"
     )
 
 
@@ -219,8 +219,8 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _hex(colour: Colour) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
+def _hex(color: Color) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*color)
 
 
 BLOCKS = {(0, 0): " ", (1, 0): "▀", (0, 1): "▄", (1, 1): "█"}

@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from longspan.sampling.picture import INK, Box, Colour, Label, Picture
+from longspan.sampling.picture import INK, Box, Color, Label, Picture
 
 SCALE = 2
 """Pixels per unit of the picture, so that it is sharp on high-resolution screens."""
@@ -60,18 +60,18 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 def _fill_box(canvas: UInt8[np.ndarray, "height width 3"], box: Box) -> None:
     half_width, half_height, radius = (SCALE * size for size in (box.width / 2, box.height / 2, box.radius))
     radius = min(radius, half_width, half_height)
-    centre_x, centre_y = SCALE * box.x + half_width, SCALE * box.y + half_height
-    rows, columns, y, x = _window(canvas, centre_x, centre_y, half_width, half_height)
+    center_x, center_y = SCALE * box.x + half_width, SCALE * box.y + half_height
+    rows, columns, y, x = _window(canvas, center_x, center_y, half_width, half_height)
     if not radius:
         # The covered fraction of each pixel is then a product, exact for edges between pixels.
-        coverage = _overlap(y - centre_y, half_height) * _overlap(x - centre_x, half_width)
+        coverage = _overlap(y - center_y, half_height) * _overlap(x - center_x, half_width)
     else:
-        beyond_x = np.abs(x - centre_x) - (half_width - radius)
-        beyond_y = np.abs(y - centre_y) - (half_height - radius)
+        beyond_x = np.abs(x - center_x) - (half_width - radius)
+        beyond_y = np.abs(y - center_y) - (half_height - radius)
         corner = np.hypot(np.maximum(beyond_x, 0), np.maximum(beyond_y, 0))
         inside = np.minimum(np.maximum(beyond_x, beyond_y), 0)
         coverage = np.clip(0.5 + radius - (corner + inside), 0, 1)
-    _blend(canvas[rows, columns], box.colour, coverage)
+    _blend(canvas[rows, columns], box.color, coverage)
 
 
 def _overlap(offset: Float[np.ndarray, "..."], half: float) -> Float[np.ndarray, "..."]:
@@ -93,8 +93,8 @@ def _write(canvas: UInt8[np.ndarray, "height width 3"], label: Label) -> None:
 def _trace(canvas: UInt8[np.ndarray, "height width 3"], points: Float[np.ndarray, "point 2"], radius: float) -> None:
     """Draw a line through points; a row of NaN lifts the pen."""
     low, high = np.nanmin(points, axis=0) - radius, np.nanmax(points, axis=0) + radius
-    (centre_x, centre_y), (half_width, half_height) = (low + high) / 2, (high - low) / 2
-    rows, columns, y, x = _window(canvas, centre_x, centre_y, half_width, half_height)
+    (center_x, center_y), (half_width, half_height) = (low + high) / 2, (high - low) / 2
+    rows, columns, y, x = _window(canvas, center_x, center_y, half_width, half_height)
     distance = np.full(np.broadcast_shapes(x.shape, y.shape), np.inf)
     for (start_x, start_y), (end_x, end_y) in itertools.pairwise(points):
         step_x, step_y = end_x - start_x, end_y - start_y
@@ -106,21 +106,21 @@ def _trace(canvas: UInt8[np.ndarray, "height width 3"], points: Float[np.ndarray
     _blend(canvas[rows, columns], INK, np.clip(0.5 + radius - distance, 0, 1))
 
 
-def _window(canvas, centre_x: float, centre_y: float, half_width: float, half_height: float):
+def _window(canvas, center_x: float, center_y: float, half_width: float, half_height: float):
     """The pixels that a shape can touch, as slices, and the coordinates of their centers, which broadcast."""
     height, width, _ = canvas.shape
-    top, bottom = max(math.floor(centre_y - half_height), 0), min(math.ceil(centre_y + half_height), height)
-    left, right = max(math.floor(centre_x - half_width), 0), min(math.ceil(centre_x + half_width), width)
+    top, bottom = max(math.floor(center_y - half_height), 0), min(math.ceil(center_y + half_height), height)
+    left, right = max(math.floor(center_x - half_width), 0), min(math.ceil(center_x + half_width), width)
     y, x = np.arange(top, bottom)[:, None] + 0.5, np.arange(left, right)[None, :] + 0.5
     return slice(top, bottom), slice(left, right), y, x
 
 
-def _blend(region: UInt8[np.ndarray, "height width 3"], colour: Colour, coverage: Float[np.ndarray, "..."]) -> None:
+def _blend(region: UInt8[np.ndarray, "height width 3"], color: Color, coverage: Float[np.ndarray, "..."]) -> None:
     if coverage.min(initial=1) == 1:  # backgrounds and lines, which are most of a picture
-        region[...] = colour
+        region[...] = color
         return
     share = np.broadcast_to(coverage, region.shape[:2])[..., None]
-    region[...] = np.rint(region + share * (np.array(colour) - region)).astype(np.uint8)
+    region[...] = np.rint(region + share * (np.array(color) - region)).astype(np.uint8)
 
 
 WIDTH = 0.56

@@ -21,7 +21,7 @@ def render_text(text: str) -> str:
 
 
 def render_series(steps: np.ndarray, ending: str, columns: Sequence[str] | None = None) -> bytes:
-    """The content of a file of steps, one a row: `.npy`, or `.csv` with the names of the columns."""
+    """The content of a file of steps, one per row: `.npy`, or `.csv` with the names of the columns."""
     content = io.BytesIO()
     if ending == ".npy":
         np.save(content, steps)

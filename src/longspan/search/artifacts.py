@@ -64,7 +64,7 @@ class SlotArtifacts:
         self.store.write(self._name(slot), io.BytesIO(digest + content))
 
     def fetch(self, slot: int) -> Packed | None:
-        """What was kept of a slot; None if nothing, or nothing usable, was."""
+        """What was kept of a slot; None if nothing, or nothing usable, is there."""
         from optuna.artifacts.exceptions import ArtifactNotFound
 
         try:

@@ -1,8 +1,8 @@
 """Attempts at slots as rows of Optuna's tables, by a few statements each.
 
-Optuna's own functions ask and write attribute by attribute, some sixty statements a slot, and read trials with all that
-they have. Here a claim, a report and a record are one transaction each, and of attempts only those are read that are
-new or were running. The tables stay Optuna's, so its dashboard shows them; a test compares the columns below with those
+Optuna's own functions ask and write attribute by attribute, some sixty statements per slot, and read trials with all
+that they have. Here a claim, a report and a record are one transaction each, and only attempts that are new or were
+running are read. The tables stay Optuna's, so its dashboard shows them; a test compares the columns below with those
 that Optuna makes.
 """
 

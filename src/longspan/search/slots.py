@@ -137,7 +137,7 @@ class Roll:
                 self.leaders = sorted([*self.leaders, slot], key=_rank)[:2]
 
     def first_free(self, count: int, *, prune: bool) -> int | None:
-        """The first free of so many slots; with pruning, later slots wait for all reference slots, so that all are
+        """The first free slot below `count`; with pruning, later slots wait for all reference slots, so that all are
         judged alike."""
         references = range(min(REFERENCE_SLOTS, count))
         if prune and not all(number in self.slots and self.slots[number].finished for number in references):

@@ -216,7 +216,7 @@ def explain_outage(url: str) -> Iterator[None]:
     except outages() as error:
         raise InputError(
             f"storage {hide_password(url)} stayed out of reach: {_reason(error, url)}; "
-            "bring it back, then the same command goes on"
+            "bring it back, then run the same command again to continue"
         ) from error
 
 

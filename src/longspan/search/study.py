@@ -108,7 +108,7 @@ class Study(Generic[Defined]):
         self._attempts = Attempts(rdb_storage.engine, rdb_storage.get_study_id_from_name(definition.name))
         self._roll = Roll()
         self._curves: dict[int, dict[int, float]] = {}
-        """Of attempts that have ended."""
+        """Validation scores by epoch, of attempts that have ended."""
         self._checked: collections.Counter[str] = collections.Counter()
         """How often each running worker was looked for on this machine."""
 

@@ -83,7 +83,7 @@ def attempt(
             patiently(lambda: _forget_losers(study, claim.slot, place), unless=interrupted)
     except ClaimLost:
         pass  # the worker that has the slot now continues it
-    except OutOfMemory as error:  # counts like a worker's death, and this one goes on with the next slot
+    except OutOfMemory as error:  # counts like a worker's death; this worker continues with the next slot
         reason = str(error)
         patiently(lambda: study.fail(claim, reason), unless=interrupted)
     except BaseException:
@@ -164,7 +164,7 @@ def _fetch_newer(slot: int, place: Place, claim: Claim | None = None) -> None:
 
 
 def _forget_losers(study: Study, slot: int, place: Place) -> None:
-    """Of finished slots, only what is kept of those is needed that will be scored: the best one so far, at most."""
+    """Remove what is kept of finished slots, except of those that will be scored: the best one so far, at most."""
     if place.artifacts is None or study.definition.tested == "every":
         return
     best, *others = [leader.number for leader in study.leaders()] or [None]
@@ -220,7 +220,7 @@ class _Reporter(Listener):
         self.keep()
 
     def keep(self) -> None:
-        """Keep the newest checkpoint for other machines if it is new; without the place it is kept, it is skipped."""
+        """Keep the newest checkpoint for other machines if it is new and there is a place to keep it."""
         self.kept_at = time.monotonic()
         newest = newest_checkpoint_number(self.run.path / "checkpoints")
         if self.artifacts is None or newest == self.kept:

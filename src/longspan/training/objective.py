@@ -104,7 +104,7 @@ class Objective:
         walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
         cell = with_keys(model.cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
         if self.l1 > 0:
-            state, hidden, penalty = cell.run_penalised(*walked, self._penalty_weights(chunk))
+            state, hidden, penalty = cell.run_penalized(*walked, self._penalty_weights(chunk))
         else:
             (state, hidden), penalty = cell.run(*walked), 0.0
         hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
@@ -166,7 +166,7 @@ class Objective:
             assert isinstance(model.cell, DrivenCell)
             walked = (carry.state, drive, chunk.resets, chunk.lengths)
             if self.l1 > 0:
-                state, hidden, penalty = model.cell.run_driven_penalised(*walked, self._penalty_weights(chunk))
+                state, hidden, penalty = model.cell.run_driven_penalized(*walked, self._penalty_weights(chunk))
             else:
                 (state, hidden), penalty = model.cell.run_driven(*walked), jnp.zeros(())
             keys = _keys(context, carry)

@@ -4,8 +4,8 @@ A run that is merely cut off after five minutes ends at a high learning rate, fa
 one makes as many updates as fit and lowers the rate to zero on the way. The plan becomes part of the config, so the run
 resumes to the same bytes; how fast the machine was no longer matters then.
 
-A shared machine changes its pace, so the plan is mended once, when half of the time is gone: until the rate begins to
-fall, nothing has depended on the number of updates.
+A shared machine changes its pace, so the plan is corrected once, when half of the time is gone: until the rate begins
+to fall, nothing has depended on the number of updates.
 """
 
 import dataclasses

@@ -140,7 +140,7 @@ class Run:
             raise InputError(f"{path} is a file: run_dir names a folder", fields=["run_dir"])
         if path.exists() and any(path.iterdir()):
             raise NameTaken(
-                f"{path} is not empty: `longspan resume {path}` goes on with it, run_dir names another",
+                f"{path} is not empty: `longspan resume {path}` continues it, run_dir names another",
                 fields=["run_dir"],
             )
         with explain_disk_errors(path):

@@ -2,8 +2,8 @@
 
 Seals. For each file, `checksums.json` lists the contents it may have. Before a file changes, its next content is added
 beside the present one, so that being killed between the two writes leaves a file that still matches; before its first
-write, that it may be absent is listed too, until it is there. A file that grows by lines may end in a part that is not
-listed yet; readers see the longest prefix that is.
+write, absence is listed as allowed, too, until the file exists. A file that grows by lines may end in a part that is
+not listed yet; readers see the longest prefix that is.
 
 Checkpoints. Arrays, progress and a manifest of checksums are written to one folder, which is renamed into place, so
 that a checkpoint is there whole or not at all.

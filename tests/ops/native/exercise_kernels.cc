@@ -1,5 +1,5 @@
 // Calls every kernel at odd sizes with buffers of exactly the right length, to be run under the address and
-// undefined-behaviour sanitizers; tests/ops/test_memory.py builds and runs it. Numbers are checked elsewhere.
+// undefined-behavior sanitizers; tests/ops/test_memory.py builds and runs it. Numbers are checked elsewhere.
 // With the argument "short" it takes the sizes at which vectors break, on one thread and on two.
 #include <atomic>
 #include <cmath>

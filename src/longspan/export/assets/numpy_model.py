@@ -235,7 +235,7 @@ def _block(content):
 
 
 def _delta(ticks):
-    """A number as MIDI writes it: seven bits a byte, the last one without the high bit."""
+    """A number as MIDI writes it: seven bits per byte, the last one without the high bit."""
     found = [ticks & 127]
     while ticks := ticks >> 7:
         found.append(ticks & 127 | 128)
@@ -254,8 +254,8 @@ def main():
     parser.add_argument("--length", type=int, default=64, help="steps to draw (default: 64)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--temperature", type=float, default=1.0, help="text: below 1 favors likely symbols")
-    parser.add_argument("--prime", default="", help="text to go on with")
-    parser.add_argument("--tempo", type=float, default=100, help="music: quarter notes a minute")
+    parser.add_argument("--prime", default="", help="text to continue")
+    parser.add_argument("--tempo", type=float, default=100, help="music: quarter notes per minute")
     parser.add_argument("-o", "--output", help="music: MIDI file to write")
     options = parser.parse_args()
     model = load()

@@ -1,4 +1,4 @@
-// The softmax within a class: each step is normalised over a contiguous range of the rows of one large matrix. Steps
+// The softmax within a class: each step is normalized over a contiguous range of the rows of one large matrix. Steps
 // that share a range are taken together, so that its rows, which come from far away, are read once for all of them.
 #include <algorithm>
 #include <cmath>
@@ -118,7 +118,7 @@ class Group {
   }
 
  private:
-  // The normaliser of a step as far as rows were seen: e^highest * total.
+  // The normalizer of a step as far as rows were seen: e^highest * total.
   struct Sum {
     float highest = -INFINITY, total = 0.0f, picked = 0.0f;
   };

@@ -108,7 +108,7 @@ void nade_tangent(const Nade&, const NadeParameters&, const uint8_t* targets, co
 void nade_adjoint(const Nade&, const NadeParameters&, const uint8_t* targets, const float* cotangent,
                   const NadeCotangents&);
 
-// Steps, each normalised over the rows [start, stop) of one matrix; ranges that overlap must be equal.
+// Steps, each normalized over the rows [start, stop) of one matrix; ranges that overlap must be equal.
 struct Ranges {
   long steps, rows, units;
   const float *hidden, *weights, *bias;  // [steps, units], [rows, units], [rows]

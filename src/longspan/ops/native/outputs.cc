@@ -84,7 +84,7 @@ void softmax_loss(const Loss& l, const float* logits, const int32_t* targets, fl
 }
 
 // NADE conditionals of frames with few keys down. The hidden vector changes only after a key that is on, so a frame
-// with m keys on has at most m + 1 distinct ones, each serving a run of neighbouring keys. All distinct vectors of a
+// with m keys on has at most m + 1 distinct ones, each serving a run of neighboring keys. All distinct vectors of a
 // block of frames form one tall matrix; products with it visit, for a few keys at a time, only the runs that meet
 // them. As frames fill up the work grows to that of the dense form; there is no second path.
 

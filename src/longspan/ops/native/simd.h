@@ -172,7 +172,7 @@ inline Vector at_least(Vector x, float bound) {
 }
 inline Vector absolute(Vector x) { return (Vector)((Integers)x & 0x7fffffff); }
 
-// Neighbouring terms are joined pair by pair: half as long a chain of additions as Horner's, which is what counts.
+// Neighboring terms are joined pair by pair: half as long a chain of additions as Horner's, which is what counts.
 template <int count>
 inline Vector polynomial(Vector x, const float (&coefficients)[count]) {
   Vector terms[count];

@@ -67,7 +67,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  // Uninitialised, aligned to a cache line, valid until this Scratch is destroyed.
+  // Uninitialized, aligned to a cache line, valid until this Scratch is destroyed.
   template <class T = float>
   T* take(std::size_t count) {
     return static_cast<T*>(arena_.take((count * sizeof(T) + 63) / 64 * 64));

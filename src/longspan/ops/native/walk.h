@@ -27,7 +27,7 @@ struct Rectifier {
   static Vector slope(Vector z, Vector) { return z > 0.0f ? broadcast(1.0f) : Vector{}; }
 };
 
-// Some neighbouring lanes of a walk. Rows of a step lie `r.units` apart, steps `step` apart.
+// Some neighboring lanes of a walk. Rows of a step lie `r.units` apart, steps `step` apart.
 struct Lanes {
   const Recurrence& r;
   long first, count, step;

@@ -15,9 +15,9 @@ class Roll {
     Object.assign(this, { canvas, record, low: Infinity, high: -Infinity, cursor: null, position: 0, loudest: null });
     this.context = canvas.getContext("2d");
     const dark = matchMedia("(prefers-color-scheme: dark)");
-    this.readColours = () => { this.colours = coloursOf(dark.matches); };
-    dark.addEventListener("change", () => { this.readColours(); this.render(); });
-    this.readColours();
+    this.readColors = () => { this.colors = colorsOf(dark.matches); };
+    dark.addEventListener("change", () => { this.readColors(); this.render(); });
+    this.readColors();
     onResize(canvas, () => this.resize());
   }
 
@@ -75,25 +75,25 @@ class Roll {
   }
 
   drawGrid() {
-    const { context, colours, width, bottom, record, rowHeight } = this;
+    const { context, colors, width, bottom, record, rowHeight } = this;
     for (let key = this.low; key <= this.high; key++) {
       const pitch = (key + record.lowest_pitch) % 12, y = this.y(key);
-      context.fillStyle = BLACK.has(pitch) ? colours.shade : colours.card;
+      context.fillStyle = BLACK.has(pitch) ? colors.shade : colors.card;
       context.fillRect(0, y, width, rowHeight + 0.5);
-      if (pitch === 0) { context.fillStyle = colours.line; context.fillRect(0, y + rowHeight - 0.5, width, 1); }
+      if (pitch === 0) { context.fillStyle = colors.line; context.fillRect(0, y + rowHeight - 0.5, width, 1); }
     }
     const bar = 4 * record.frames_per_beat;
     for (let frame = Math.ceil((this.position - this.nowX / this.step) / record.frames_per_beat) * record.frames_per_beat; this.x(frame) < width; frame += record.frames_per_beat) {
       if (frame < 0) continue;
-      context.fillStyle = frame % bar ? colours.grid : colours.line;
+      context.fillStyle = frame % bar ? colors.grid : colors.line;
       context.fillRect(Math.round(this.x(frame)), 0, 1, bottom);
     }
   }
 
   // Behind the notes, faintly, what else was possible.
   drawChances() {
-    const { context, piece, colours } = this;
-    context.fillStyle = colours.ghost;
+    const { context, piece, colors } = this;
+    context.fillStyle = colors.ghost;
     for (let number = this.first; number < this.until; number++) this.drawGhosts(piece.frames[number].chances, this.x(number), this.step, 0.3);
     context.globalAlpha = 1;
   }
@@ -119,44 +119,44 @@ class Roll {
         if (!frame[key] || before?.[key]) continue;
         let stop = number + 1;
         while (stop < piece.frames.length && piece.frames[stop].frame[key]) stop++;
-        this.drawNote(key, number, stop, this.colours.notes[(key + record.lowest_pitch) % 12], yours.has(key), stop >= this.position);
+        this.drawNote(key, number, stop, this.colors.notes[(key + record.lowest_pitch) % 12], yours.has(key), stop >= this.position);
       }
     }
     context.restore();
   }
 
-  drawNote(key, start, stop, colour, yours, sounding) {
-    const { context, rowHeight, colours } = this, x = this.x(start) + 1, y = this.y(key) + 0.5, height = Math.max(2, rowHeight - 1.5);
+  drawNote(key, start, stop, color, yours, sounding) {
+    const { context, rowHeight, colors } = this, x = this.x(start) + 1, y = this.y(key) + 0.5, height = Math.max(2, rowHeight - 1.5);
     context.beginPath();
     context.roundRect(x, y, (stop - start) * this.step - 2, height, Math.min(4, height / 2));
-    context.fillStyle = colour;
-    if (sounding) { context.shadowColor = colour; context.shadowBlur = 12; }
+    context.fillStyle = color;
+    if (sounding) { context.shadowColor = color; context.shadowBlur = 12; }
     context.fill();
     context.shadowBlur = 0;
     if (!yours) return;
-    context.strokeStyle = colours.ink;
+    context.strokeStyle = colors.ink;
     context.lineWidth = 1.5;
     context.stroke();
   }
 
   drawStrips() {
-    const { context, piece, colours, step } = this, top = this.bottom + GAP, strip = top + SURPRISE + GAP;
+    const { context, piece, colors, step } = this, top = this.bottom + GAP, strip = top + SURPRISE + GAP;
     for (let number = this.first; number < this.until; number++) {
       const { surprise, hidden } = piece.frames[number], x = this.x(number), high = Math.min(1, surprise / 16) * SURPRISE;
       const width = Math.min(step, this.nowX - x);
-      context.fillStyle = surprise > 12 ? colours.second : colours.first;
+      context.fillStyle = surprise > 12 ? colors.second : colors.first;
       context.fillRect(x + 0.5, top + SURPRISE - high, Math.max(0, width - 1), high);
       context.imageSmoothingEnabled = false;
       context.drawImage(this.column(piece.frames[number], hidden), x, strip, width, UNITS);
     }
-    context.fillStyle = colours.line;
+    context.fillStyle = colors.line;
     context.fillRect(0, top + SURPRISE, this.nowX, 1);
   }
 
-  // The units of a step as a picture one pixel wide: one colour above zero, another below. Each is measured by its own
+  // The units of a step as a picture one pixel wide: one color above zero, another below. Each is measured by its own
   // loudest moment, since some are always louder than others; of many units, a pixel shows the most excited one.
   column(frame, hidden) {
-    if (frame.column?.theme === this.colours) return frame.column.picture;
+    if (frame.column?.theme === this.colors) return frame.column.picture;
     const rows = Math.min(UNITS, hidden.length), picture = document.createElement("canvas"), pen = picture.getContext("2d");
     picture.width = 1;
     picture.height = rows;
@@ -166,21 +166,21 @@ class Roll {
       const row = Math.floor((unit * rows) / hidden.length), share = value / this.loudest[unit];
       if (Math.abs(share) > Math.abs(shown[row])) shown[row] = share;
     });
-    shown.forEach((share, row) => image.data.set([...(share >= 0 ? this.colours.above : this.colours.below), 255 * Math.abs(share) ** 0.7], 4 * row));
+    shown.forEach((share, row) => image.data.set([...(share >= 0 ? this.colors.above : this.colors.below), 255 * Math.abs(share) ** 0.7], 4 * row));
     pen.putImageData(image, 0, 0);
-    frame.column = { picture, theme: this.colours };
+    frame.column = { picture, theme: this.colors };
     return picture;
   }
 
   // Right of the present: the chances of the next frame, notes put in by hand, and where the keyboard's cursor is.
   drawFuture() {
-    const { context, piece, colours, record, rowHeight } = this, next = Math.ceil(this.position);
+    const { context, piece, colors, record, rowHeight } = this, next = Math.ceil(this.position);
     const expected = piece.frames[next]?.chances ?? (piece.frames.length === next ? piece.peek().chances : null);
     if (expected) {
       for (let key = this.low; key <= this.high; key++) {
         if (expected[key] < LEAST_SHOWN) continue;
         context.globalAlpha = 0.15 + 0.85 * expected[key];
-        context.fillStyle = colours.notes[(key + record.lowest_pitch) % 12];
+        context.fillStyle = colors.notes[(key + record.lowest_pitch) % 12];
         context.beginPath();
         context.roundRect(this.nowX + 3, this.y(key) + 1, Math.max(3, expected[key] * 2.2 * Math.max(this.step, 26)), Math.max(2, rowHeight - 2), 3);
         context.fill();
@@ -189,20 +189,20 @@ class Roll {
     context.globalAlpha = 1;
     for (const [frame, letter, keys] of piece.changes) {
       if (letter !== "n" || frame < this.position) continue;
-      for (const key of keys) this.drawNote(key, frame, frame + 1, colours.notes[(key + record.lowest_pitch) % 12], true, false);
+      for (const key of keys) this.drawNote(key, frame, frame + 1, colors.notes[(key + record.lowest_pitch) % 12], true, false);
     }
     if (this.cursor) {
-      context.strokeStyle = colours.focus;
+      context.strokeStyle = colors.focus;
       context.lineWidth = 2;
       context.strokeRect(this.x(this.cursor.frame), this.y(this.cursor.key) - 1, this.step, rowHeight + 1);
     }
-    context.fillStyle = colours.second;
+    context.fillStyle = colors.second;
     context.fillRect(this.nowX - 1, 0, 2, this.bottom);
   }
 
   drawLabels() {
-    const { context, colours, record, bottom } = this;
-    context.fillStyle = colours.soft;
+    const { context, colors, record, bottom } = this;
+    context.fillStyle = colors.soft;
     context.font = "10.5px system-ui, sans-serif";
     for (let key = this.low; key <= this.high; key++) if ((key + record.lowest_pitch) % 12 === 0) context.fillText(noteName(key + record.lowest_pitch), this.width - 24, this.y(key) + this.rowHeight - 1);
     context.fillText("surprise, nats", this.nowX + 8, bottom + GAP + SURPRISE - 4);
@@ -210,8 +210,8 @@ class Roll {
   }
 }
 
-// The colours of the style sheet for the canvas. Pitch classes a fifth apart have neighboring hues.
-function coloursOf(dark) {
+// The colors of the style sheet for the canvas. Pitch classes a fifth apart have neighboring hues.
+function colorsOf(dark) {
   const style = getComputedStyle(document.documentElement), read = (name) => style.getPropertyValue(`--${name}`).trim();
   const names = ["card", "line", "grid", "ink", "soft", "first", "second", "focus"];
   return {

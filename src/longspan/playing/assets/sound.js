@@ -50,7 +50,7 @@ class Orchestra {
   begin(pitch, start) {
     const { context } = this, voice = VOICES[this.voice], frequency = 440 * 2 ** ((pitch - 69) / 12);
     const gain = context.createGain(), pan = context.createStereoPanner(), sources = [];
-    const loud = voice.level * (440 / frequency) ** 0.22, into = this.colour(voice, frequency, start, gain);
+    const loud = voice.level * (440 / frequency) ** 0.22, into = this.color(voice, frequency, start, gain);
     pan.pan.value = Math.max(-1, Math.min(1, (pitch - 64) / 40)) * 0.45;
     for (const cents of voice.detune) {
       const source = context.createOscillator();
@@ -81,13 +81,13 @@ class Orchestra {
   }
 
   // What stands between the oscillators and their gain: a filter that closes as a string fades, or the vowels of a voice.
-  colour(voice, frequency, start, gain) {
+  color(voice, frequency, start, gain) {
     const { context } = this;
     if (voice.formants) {
-      return voice.formants.map(([centre, sharpness, loud]) => {
+      return voice.formants.map(([center, sharpness, loud]) => {
         const filter = context.createBiquadFilter(), level = context.createGain();
         filter.type = "bandpass";
-        filter.frequency.value = Math.max(centre, frequency);
+        filter.frequency.value = Math.max(center, frequency);
         filter.Q.value = sharpness;
         level.gain.value = loud;
         filter.connect(level).connect(gain);

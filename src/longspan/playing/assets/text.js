@@ -268,11 +268,11 @@ class TextPlayer {
     if (!width) return;
     canvas.width = columns;
     canvas.height = units;
-    const pen = canvas.getContext("2d"), image = pen.createImageData(columns, units), { above, below } = coloursOf(matchMedia("(prefers-color-scheme: dark)").matches);
+    const pen = canvas.getContext("2d"), image = pen.createImageData(columns, units), { above, below } = colorsOf(matchMedia("(prefers-color-scheme: dark)").matches);
     shown.slice(-columns).forEach(({ hidden }, column) => {
       for (let unit = 0; unit < units; unit++) {
-        const value = hidden[unit], colour = value >= 0 ? above : below, at = 4 * (unit * columns + column);
-        for (let part = 0; part < 3; part++) image.data[at + part] = colour[part];
+        const value = hidden[unit], color = value >= 0 ? above : below, at = 4 * (unit * columns + column);
+        for (let part = 0; part < 3; part++) image.data[at + part] = color[part];
         image.data[at + 3] = 255 * Math.min(1, Math.abs(value)) ** 0.8;
       }
     });
