@@ -96,5 +96,5 @@ def random_text(symbols: int, length: int, seed: int = 0) -> TextData:
     """Symbols that follow Zipf's law."""
     rates = 1 / np.arange(1, symbols + 1)
     stream = np.random.default_rng(seed).choice(symbols, length, p=rates / rates.sum()).astype(np.int32)
-    names = tuple(f"s{number}" for number in range(symbols))
+    names = ("\n", *(chr(0x10000 + number) for number in range(1, symbols)))
     return TextData("random", "character", names, dict.fromkeys(("train", "valid", "test"), stream), end_token=0)

@@ -21,6 +21,7 @@ from longspan import data as data_room
 from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
+from longspan.data.checking import check_dataset
 from longspan.data.dataset import Dataset, usual_memory
 from longspan.data.vocabulary import Vocabulary
 from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
@@ -296,7 +297,7 @@ def _made(data: Dataset) -> Dataset:
         raise InputError(
             f"expected the name of a data set or a longspan.Dataset, got {type(data).__name__}", fields=["data"]
         )
-    return data
+    return check_dataset(data)
 
 
 def _check_listeners(listeners: Sequence[Listener]) -> None:

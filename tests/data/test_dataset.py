@@ -5,11 +5,15 @@ import math
 import numpy as np
 import pytest
 
+import longspan
+from longspan.data.checking import check_dataset
 from longspan.data.dataset import SPLITS, Chunks, DataRecord, Dataset, fingerprint_of
 from longspan.data.music import MusicData
 from longspan.data.sequences import arrange_pairs
+from longspan.data.tasks import TaskData
 from longspan.data.text import TextData
 from longspan.errors import InputError
+from tests.support.catalog import tiny_labels, tiny_music, tiny_series, tiny_text
 
 GOOD_SONG = np.eye(88, dtype=np.uint8)[:5]
 
@@ -72,8 +76,71 @@ def test_a_text_needs_a_unit_and_an_end_token():
     splits = dict.fromkeys(SPLITS, np.array([0, 1]))
     with pytest.raises(InputError, match="word, token, character or byte"):
         TextData("mine", "syllable", ("\n", "a"), splits, 0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="end token"):
+    with pytest.raises(InputError, match="end_token must be a whole number from 0 to 1: got 7"):
         TextData("mine", "word", ("\n", "a"), splits, 7)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "said"),
+    [
+        (("\n", "a", "a"), "different symbols, got 'a' 2 times"),
+        (("\n", "a", 3), "vocabulary of texts, got 3"),
+        (("\n", "a", ""), "vocabulary of texts, got ''"),
+        (("\n", "a", "b c"), "one word each, got 'b c'"),
+        (("a", "\n", "b"), "must be a newline"),
+        ((), "vocabulary of texts"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_vocabulary_that_no_text_could_have_is_refused(vocabulary, said):
+    with pytest.raises(InputError, match=said):
+        TextData("mine", "word", vocabulary, dict.fromkeys(SPLITS, np.array([0, 1])), 0)
+
+
+@pytest.mark.parametrize(("unit", "symbol"), [("character", "ab"), ("byte", "ab"), ("byte", "€")])
+def test_characters_and_bytes_are_single(unit, symbol):
+    with pytest.raises(InputError, match=f"one {unit} each"):
+        TextData("mine", unit, ("\n", symbol), dict.fromkeys(SPLITS, np.array([0, 1])), 0)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [
+        ("frames_per_beat", 0, "from 1 to 96: got 0"),
+        ("frames_per_beat", 2.5, "whole number"),
+        ("frames_per_beat", None, "whole number"),
+        ("octave_shift", 99, "octave_shift"),
+        ("augment", True, "augment"),
+        ("cues", "recall", "Cues.named"),
+        ("cue_dropout", 2, "from 0 to 1"),
+        ("name", "", "a name"),
+        ("splits", [GOOD_SONG], "dictionary of splits"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_arguments_of_music_are_checked_like_those_of_files(argument, value, said):
+    given = {"name": "mine", "splits": {split: [GOOD_SONG] for split in SPLITS}, "frames_per_beat": 2}
+    with pytest.raises(InputError, match=said):
+        MusicData(**given | {argument: value})
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ragged_songs_and_onsets_of_silent_keys_are_refused():
+    ragged = [[0] * 88, [0] * 87]
+    with pytest.raises(InputError, match="song 1 of mine, train cannot be read as an array"):
+        MusicData("mine", {split: [GOOD_SONG, ragged] for split in SPLITS}, 2)
+    silent = np.zeros((5, 176), np.uint8)
+    silent[2, 100] = 1
+    with pytest.raises(InputError, match="strikes keys again that do not sound"):
+        MusicData("mine", {split: [silent] for split in SPLITS}, 2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_tasks_have_known_names_and_possible_spans():
+    with pytest.raises(InputError, match="unknown task 'adition'"):
+        TaskData("adition")
+    with pytest.raises(InputError, match="span must be a whole number from"):
+        TaskData("addition", span=10**12)
 
 
 class Own(Dataset):
@@ -163,3 +230,90 @@ def test_steps_that_ask_nothing_are_walked_but_do_not_count():
 def test_sequences_that_do_not_fit_together_are_refused(inputs, targets, said):
     with pytest.raises(InputError, match=said):
         arrange_pairs(inputs, targets, chunk_length=5)
+
+
+class Given(Dataset):
+    """A user's data set whose chunks are handed in."""
+
+    name = "given"
+
+    def __init__(self, record, chunks):
+        self._record, self._chunks = record, chunks
+
+    @property
+    def record(self):
+        return self._record
+
+    def chunks(self, split, chunk_length, lanes):
+        return self._chunks
+
+
+def chunks_of(inputs, targets, **changes) -> Chunks:
+    """Two chunks of three steps in one lane."""
+    plain = {"inputs": inputs, "targets": targets, "lengths": np.array([3, 3], np.int32)}
+    flags = {"resets": np.zeros((2, 3, 1), bool), "mask": np.ones((2, 3, 1), bool)}
+    return Chunks(**plain | flags | changes)
+
+
+FLOATS, SYMBOLS = np.zeros((2, 3, 1, 2), np.float32), np.zeros((2, 3, 1), np.int32)
+NUMBERS = DataRecord("numbers", "x", 2)
+CLASSES = DataRecord("classes", "x", 4, input_size=2)
+KEYS = DataRecord("keys", "x", 2)
+
+
+@pytest.mark.parametrize(
+    ("record", "chunks", "said"),
+    [
+        (CLASSES, chunks_of(FLOATS, SYMBOLS + 4), "targets: expected symbols from 0 to 3, got 4"),
+        (CLASSES, chunks_of(FLOATS, SYMBOLS - 1), "got -1"),
+        (CLASSES, chunks_of(SYMBOLS + 2, SYMBOLS), "inputs: expected symbols from 0 to 1, got 2"),
+        (CLASSES, chunks_of(FLOATS, SYMBOLS.astype(np.float32)), "for symbols, got float32"),
+        (CLASSES, chunks_of(FLOATS[..., :1], SYMBOLS), "inputs of \\(chunk, time, lane, 2\\)"),
+        (NUMBERS, chunks_of(FLOATS, FLOATS[..., :1]), "targets of \\(chunk, time, lane, 2\\)"),
+        (NUMBERS, chunks_of(FLOATS, np.full_like(FLOATS, np.nan)), "targets are not finite"),
+        (NUMBERS, chunks_of(np.full_like(FLOATS, np.inf), FLOATS), "inputs are not finite"),
+        (NUMBERS, chunks_of(FLOATS.astype(float) + 1e300, FLOATS), "beyond single precision"),
+        (NUMBERS, chunks_of(FLOATS, FLOATS.astype(int)), "for numbers, got int64"),
+        (NUMBERS, chunks_of(FLOATS[:, :2], FLOATS), "begin with the same axes"),
+        (NUMBERS, chunks_of(FLOATS, FLOATS, mask=np.ones((2, 3, 1))), "a mask of float64"),
+        (NUMBERS, chunks_of(FLOATS, FLOATS, mask=np.zeros((2, 3, 1), bool)), "some steps that count"),
+        (NUMBERS, chunks_of(FLOATS, FLOATS, lengths=np.array([3, 2])), "all steps that count"),
+        (KEYS, chunks_of(FLOATS.astype(np.uint8), np.full((2, 3, 1, 2), 100, np.uint8)), "nothing but 0 and 1"),
+        (DataRecord("numbers", "", 2), chunks_of(FLOATS, FLOATS), "fingerprint"),
+        (DataRecord("numbers", "x", 0), chunks_of(FLOATS, FLOATS), "size must be"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_data_set_of_a_users_own_is_held_to_its_record(record, chunks, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=said):
+        longspan.train(data=Given(record, chunks))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("data", [tiny_music(), tiny_text(), tiny_series(), tiny_labels(), TaskData("addition", 10)])
+def test_data_of_every_kind_fit_their_records(data):
+    assert check_dataset(data) is data
+
+
+def test_symbols_of_steps_that_do_not_count_may_be_anything():
+    mask = np.array([True, True, False, True, True, False]).reshape(2, 3, 1)
+    check_dataset(Given(CLASSES, chunks_of(FLOATS, np.where(mask, SYMBOLS, 99), mask=mask)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"order": [0, 0]}, "names each of the 2 sequences once"),
+        ({"order": [0]}, "names each of the 2 sequences once"),
+        ({"masks": [np.ones(4), np.ones(4)]}, "expected bool"),
+        ({"masks": [np.ones(4, bool)]}, "expected as many of each"),
+        ({"inputs": [np.full((4, 1), {})] * 2}, "expected numbers, keys or symbols"),
+        ({"lanes": 0}, "at least 1"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_pairs_that_could_not_be_meant_are_refused(changes, said):
+    part = np.zeros((4, 1), np.float32)
+    with pytest.raises(InputError, match=said):
+        arrange_pairs(**{"inputs": [part, part], "targets": [part, part], "chunk_length": 2, **changes})

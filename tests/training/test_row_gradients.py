@@ -29,7 +29,7 @@ def data():
         split: rng.choice(WORDS - 5, size=50, p=rates / rates.sum()).astype(np.int32)
         for split in ("train", "valid", "test")
     }
-    return TextData("tiny", "word", tuple(f"w{i}" for i in range(WORDS)), streams, end_token=0)
+    return TextData("tiny", "word", ("\n", *(f"w{i}" for i in range(1, WORDS))), streams, end_token=0)
 
 
 def config_of(output, **changes):

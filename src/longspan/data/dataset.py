@@ -324,14 +324,20 @@ def shares(numbers: np.ndarray, size: int) -> np.ndarray:
 def fingerprint_of(*arrays: np.ndarray) -> str:
     """A fingerprint of data made of arrays."""
     digest = hashlib.sha256()
-    for array in arrays:
+    for array in map(np.asarray, arrays):
+        if array.dtype.hasobject:
+            raise InputError("a fingerprint is of numbers or words: got an array of Python objects")
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
 def check_splits(splits: Mapping[str, Any], name: str) -> None:
-    """Refuse data without the three splits."""
+    """Refuse data without a name or the three splits."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"expected a name of the data set, got {name!r}", fields=["name"])
+    if not isinstance(splits, Mapping):
+        raise InputError(f"{name} needs a dictionary of splits, {', '.join(SPLITS)}: got {type(splits).__name__}")
     missing = [split for split in SPLITS if split not in splits]
     unknown = sorted(set(splits) - set(SPLITS))
     if missing or unknown:

@@ -20,6 +20,7 @@ from longspan.data.benchmarks import (
     data_directory,
     imported_directory,
 )
+from longspan.data.checking import check_dataset
 from longspan.data.chorales import chorales_available, load_chorales
 from longspan.data.dataset import Dataset, Progress, TargetKind
 from longspan.data.music import read_benchmark_rolls
@@ -88,7 +89,7 @@ def find(
     """Find out what a name or path refers to; arguments as for `load`."""
     if name in REGISTERED:
         made = REGISTERED[name]()
-        return Found(made.target_kind, lambda: made)
+        return Found(made.target_kind, lambda: check_dataset(made))
     if name in TASK_DESCRIPTIONS:
         task = TaskData(name, span)
         return Found(task.target_kind, lambda: task)

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from longspan.data.benchmarks import Benchmark
+from longspan.data.checking import array_of, whole
 from longspan.data.cues import NO_CUES, Cues
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, check_splits
 from longspan.data.sequences import Song, arrange, arrange_pairs, song_order
 from longspan.errors import InputError
+from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT
 
 KEYS = 88
 WITH_ONSETS = 2 * KEYS
@@ -77,9 +79,20 @@ class MusicData(Dataset):
     cue_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.augment <= MOST_AUGMENTED:
-            raise InputError(f"augment must be from 0 to {MOST_AUGMENTED} semitones, got {self.augment}")
         check_splits(self.splits, self.name)
+        limits = {
+            "frames_per_beat": (1, FRAMES_PER_BEAT),
+            "octave_shift": (-OCTAVE_SHIFT, OCTAVE_SHIFT),
+            "augment": (0, MOST_AUGMENTED),
+        }
+        for field_name, (low, high) in limits.items():
+            object.__setattr__(self, field_name, whole(getattr(self, field_name), field_name, low, high))
+        known = isinstance(self.cues, Cues) and isinstance(self.cue_dropout, (int, float))
+        if not known or not 0 <= self.cue_dropout <= 1:
+            raise InputError(
+                f"{self.name}: expected Cues, such as Cues.named('recall'), and a cue_dropout from 0 to 1, got "
+                f"{self.cues!r} and {self.cue_dropout!r}"
+            )
         checked = {split: _checked_songs(self.splits[split], f"{self.name}, {split}") for split in SPLITS}
         if len({song.shape[1] for songs in checked.values() for song in songs}) > 1:
             raise InputError(f"{self.name} has songs with and without onsets: expected the same for all")
@@ -204,15 +217,22 @@ def read_benchmark_rolls(benchmark: Benchmark, path: Path) -> MusicData:
 
 
 def _checked_songs(songs: Sequence[np.ndarray], where: str) -> list[Song]:
-    if not songs:
+    checked = []
+    for number, song in enumerate(songs):
+        place = f"song {number} of {where}"
+        checked.append(check_song(array_of(song, place), place))
+    if not checked:
         raise InputError(f"{where} has no songs: expected at least one in every split")
-    return [check_song(np.asarray(song), f"song {number} of {where}") for number, song in enumerate(songs)]
+    return checked
 
 
 def check_song(song: np.ndarray, where: str) -> Song:
     """Return the array as a song, or raise an `InputError` that says what a song must be."""
     check_shape(song.shape, song.dtype, where)
-    return check_values(song, where)
+    song = check_values(song, where)
+    if song.shape[1] == WITH_ONSETS and np.any(song[:, KEYS:] > song[:, :KEYS]):
+        raise InputError(f"{where} strikes keys again that do not sound; the last {KEYS} columns are onsets")
+    return song
 
 
 def check_shape(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:

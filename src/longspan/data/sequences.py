@@ -84,10 +84,19 @@ def arrange_pairs(
         >>> arrange_pairs([wave[:-1]], [wave[1:]], chunk_length=4).inputs.shape
         (3, 4, 1, 1)
     """
+    if chunk_length < 1 or lanes < 1:
+        raise InputError(f"chunk length and lanes must be at least 1, got {chunk_length} and {lanes}")
     masks = [np.ones(len(target), bool) for target in targets] if masks is None else masks
-    pairs = [_Pair(*parts) for parts in zip(inputs, targets, masks, strict=True)]
+    if not len(inputs) == len(targets) == len(masks):
+        raise InputError(
+            f"got {len(inputs)} sequences of inputs, {len(targets)} of targets and {len(masks)} masks: "
+            "expected as many of each"
+        )
+    pairs = [_Pair(*map(np.asarray, parts)) for parts in zip(inputs, targets, masks, strict=True)]
     _check_pairs(pairs)
-    order = np.arange(len(pairs)) if order is None else order
+    order = np.arange(len(pairs)) if order is None else np.asarray(order)
+    if sorted(order.tolist()) != list(range(len(pairs))):
+        raise InputError(f"expected an order that names each of the {len(pairs)} sequences once, got {order}")
     lengths = [len(pairs[number].targets) for number in order]
     return _place([pairs[number] for number in order], _placed(lengths, chunk_length, lanes), chunk_length, lanes)
 
@@ -160,7 +169,17 @@ def _check_pairs(pairs: Sequence[_Pair]) -> None:
                 f"sequence {number} has {len(pair.inputs)} inputs and {len(pair.targets)} targets with "
                 f"{len(pair.mask)} marks: expected as many of each, and no empty sequences"
             )
+        if pair.mask.dtype != bool or pair.mask.ndim != 1:
+            raise InputError(
+                f"the mask of sequence {number} is {pair.mask.dtype} of shape {pair.mask.shape}: expected bool, one "
+                "value per step"
+            )
         for name, part, like in zip(("inputs", "targets"), pair[:2], pairs[0][:2], strict=True):
+            if part.dtype.kind not in "biuf" or part.ndim not in (1, 2):
+                raise InputError(
+                    f"{name} of sequence {number} are {part.dtype} of shape {part.shape}: expected numbers, keys or "
+                    "symbols, (time, columns) or (time,)"
+                )
             if part.shape[1:] != like.shape[1:] or part.dtype != like.dtype:
                 raise InputError(
                     f"{name} of sequence {number} are {part.dtype} of shape {part.shape}, those of the first are "

@@ -14,8 +14,10 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from longspan.data.benchmarks import DEFAULT_SPAN
+from longspan.data.checking import whole
 from longspan.data.dataset import Baselines, Chunks, DataRecord, Dataset, TargetKind
 from longspan.data.synthetic import SQUARED_ERROR, TASKS, WRONG_SHARE, Split, SyntheticTask, TaskBatch
+from longspan.errors import InputError
 
 EVALUATION_LANES = 100
 EPOCH = 1000
@@ -33,6 +35,9 @@ class TaskSplit:
     sequences: int
     longest_sequence: int
     asked_steps: int
+
+
+LONGEST_SPAN = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +58,9 @@ class TaskData(Dataset):
     origin = "drawn as needed"
 
     def __post_init__(self) -> None:
-        self.task.check_span(self.span)
+        if self.name not in TASKS:
+            raise InputError(f"unknown task {self.name!r}: expected one of {', '.join(TASKS)}", fields=["data"])
+        object.__setattr__(self, "span", whole(self.span, "span", self.task.smallest_span, LONGEST_SPAN))
 
     @property
     def task(self) -> SyntheticTask:

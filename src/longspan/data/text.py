@@ -22,11 +22,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longspan.data.benchmarks import Benchmark
+from longspan.data.checking import array_of, whole
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
 from longspan.data.ngrams import BestOrder, best_ngram
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
-from longspan.data.vocabulary import END, UNKNOWN, Unit, Vocabulary, code_points, encode, is_by_words, words_of
+from longspan.data.vocabulary import (
+    END,
+    UNKNOWN,
+    Unit,
+    Vocabulary,
+    check_vocabulary,
+    code_points,
+    encode,
+    is_by_words,
+    words_of,
+)
 from longspan.errors import InputError, printable
 from longspan.files import read_limited
 from longspan.limits import DISTINCT_WORDS, LINES, TEXT_BYTES, UNBROKEN_BYTES, VOCABULARY
@@ -72,14 +83,18 @@ class TextData(Dataset):
 
     def __post_init__(self) -> None:
         check_splits(self.splits, self.name)
+        if not isinstance(self.unit, str) or self.unit not in UNKNOWN:
+            raise InputError(f"{self.name}: expected the unit word, token, character or byte, got {self.unit!r}")
+        object.__setattr__(self, "vocabulary", check_vocabulary(self.vocabulary, self.unit, self.name))
+        end_token = whole(self.end_token, "end_token", 0, len(self.vocabulary) - 1)
+        if self.vocabulary[end_token] != END:
+            raise InputError(
+                f"{self.name}: the end token must be a newline, got {end_token}, which is "
+                f"{printable(self.vocabulary[end_token])!r}"
+            )
+        object.__setattr__(self, "end_token", end_token)
         checked = {split: self._checked_tokens(self.splits[split], split) for split in SPLITS}
         object.__setattr__(self, "splits", checked)
-        if self.unit not in UNKNOWN:
-            raise InputError(f"{self.name}: expected the unit word, token, character or byte, got {self.unit!r}")
-        if not 0 <= self.end_token < len(self.vocabulary):
-            raise InputError(
-                f"{self.name}: the end token must be one of the {len(self.vocabulary)} symbols, got {self.end_token}"
-            )
 
     @property
     def record(self) -> DataRecord:
@@ -147,7 +162,7 @@ class TextData(Dataset):
 
     def _checked_tokens(self, tokens: np.ndarray, split: str) -> np.ndarray:
         where, size = f"{self.name}, {split}", len(self.vocabulary)
-        tokens = np.asarray(tokens)
+        tokens = array_of(tokens, where)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or len(tokens) == 0:
             raise InputError(
                 f"{where}: expected one array of symbol numbers, got {tokens.dtype} of shape {tokens.shape}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, cast
@@ -13,7 +14,7 @@ from typing import Literal, cast
 import numpy as np
 
 from longspan.data.dataset import DataRecord
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
 
 Unit = Literal["word", "token", "character", "byte"]
 """What a symbol is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
@@ -26,6 +27,27 @@ TOKEN = re.compile(r"<unk>|\d+(?:[.,]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")
 def is_by_words(unit: Unit) -> bool:
     """Whether symbols are words rather than characters or bytes."""
     return unit in ("word", "token")
+
+
+def check_vocabulary(tokens: Sequence[str], unit: Unit, where: str) -> tuple[str, ...]:
+    """The tokens as a tuple; refused unless each is a different text that the unit can be read by."""
+    tokens = tuple(tokens)
+    wrong = next((token for token in tokens if not isinstance(token, str) or not token), None)
+    if wrong is not None or not tokens:
+        raise InputError(f"{where}: expected a vocabulary of texts, got {wrong!r} among its {len(tokens)} symbols")
+    if len(set(tokens)) < len(tokens):
+        twice, count = Counter(tokens).most_common(1)[0]
+        raise InputError(f"{where}: expected different symbols, got {printable(twice)!r} {count} times")
+    unreadable = next((token for token in tokens if token != END and not _can_be_read(token, unit)), None)
+    if unreadable is not None:
+        raise InputError(f"{where}: expected symbols of one {unit} each, got {printable(unreadable)!r}")
+    return tokens
+
+
+def _can_be_read(token: str, unit: Unit) -> bool:
+    if is_by_words(unit):
+        return token.split() == [token]
+    return len(token) == 1 and (unit != "byte" or ord(token) < 256)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Checks of data made in Python: refused like damaged files, in one line and before anything is trained.
+
+The data sets of the package check what they are made of. `check_dataset` holds any data set, also one of a user's own
+class, to what its record says: kernels take an index out of range for the nearest one, so a wrong symbol would train
+without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset
+from longspan.errors import InputError
+
+KINDS = get_args(get_type_hints(DataRecord)["kind"])
+
+
+def whole(value: Any, name: str, low: int, high: int) -> int:
+    """A whole number of any integer type within limits.
+
+    Example:
+        >>> whole(np.int64(3), "octave_shift", -9, 9)
+        3
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise InputError(f"{name} must be a whole number from {low} to {high}: got {value!r}", fields=[name])
+    return int(value)
+
+
+def array_of(values: Any, where: str) -> np.ndarray:
+    """Values as an array; those that form none, such as rows of different lengths, are refused."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{where} cannot be read as an array ({error}): expected rows of equal length") from error
+
+
+def check_dataset(data: Dataset) -> Dataset:
+    """Return a data set whose record is possible and whose contents fit it; refuse any other."""
+    record, name = data.record, data.name
+    if record.kind not in KINDS or not isinstance(record.fingerprint, str) or not record.fingerprint:
+        raise InputError(
+            f"the record of {name} must have a kind, one of {', '.join(KINDS)}, and a fingerprint: got "
+            f"{record.kind!r} and {record.fingerprint!r}",
+            fields=["data"],
+        )
+    whole(record.size, "size", 1, 2**31 - 1)
+    for split in SPLITS:
+        check_chunks(data.chunks(split, PLAIN_CHUNK, data.evaluation_lanes(split)), record, f"{name}, {split}")
+    first = data.epoch(0, seed=0, chunk_length=PLAIN_CHUNK, lanes=1)
+    check_chunks(first, record, f"{name}, first epoch")
+    return data
+
+
+def check_chunks(chunks: Chunks, record: DataRecord, where: str) -> None:
+    """Refuse chunks whose arrays do not fit each other or the record of their data set."""
+    inputs, targets, resets, mask, lengths = (array_of(part, where) for part in Chunks(*chunks))
+    shape = mask.shape
+    shapes = {"inputs": inputs.shape[:3], "targets": targets.shape[:3], "resets": resets.shape}
+    wrong = [f"{name} {found}" for name, found in shapes.items() if found != shape]
+    if len(shape) != 3 or wrong or mask.dtype != bool or resets.dtype != bool:
+        raise _mismatch(
+            where,
+            "a mask and resets of bool, (chunk, time, lane), and inputs and targets that begin with the same axes",
+            f"a mask of {mask.dtype} {shape}, resets of {resets.dtype}" + "".join(f", {each}" for each in wrong),
+        )
+    if not mask.any():
+        raise _mismatch(where, "some steps that count", "a mask without any")
+    ends = np.where(mask.any(2), np.arange(1, shape[1] + 1), 0).max(1, initial=0)
+    if lengths.shape != shape[:1] or lengths.dtype.kind not in "iu" or np.any((lengths < ends) | (lengths > shape[1])):
+        raise _mismatch(
+            where, "lengths of whole numbers, one per chunk, that include all steps that count", f"{lengths}"
+        )
+    _check_inputs(inputs, record.size if record.input_size is None else record.input_size, where)
+    _check_targets(targets, mask, record, where)
+
+
+def _check_inputs(inputs: np.ndarray, size: int, where: str) -> None:
+    if inputs.ndim == 3 and inputs.dtype.kind in "iu" and inputs.dtype != np.uint8:
+        _check_range(inputs, size, f"{where}: inputs")
+        return
+    vectors = inputs.dtype in (np.uint8, bool) or inputs.dtype.kind == "f"
+    if inputs.ndim != 4 or inputs.shape[3] != size or not vectors:
+        raise _mismatch(
+            where,
+            f"inputs of (chunk, time, lane, {size}), uint8 or floats, or symbols of int32",
+            f"{inputs.dtype} of shape {inputs.shape}",
+        )
+    _check_finite(inputs, f"{where}: inputs")
+
+
+def _check_targets(targets: np.ndarray, mask: np.ndarray, record: DataRecord, where: str) -> None:
+    kinds = {"symbols": "iu", "keys": "biuf", "numbers": "f"}[record.predicted]
+    axes = () if record.predicted == "symbols" else (record.size,)
+    if targets.shape[3:] != axes or targets.dtype.kind not in kinds:
+        expected = ", ".join(["chunk", "time", "lane", *map(str, axes)])
+        raise _mismatch(
+            where, f"targets of ({expected}) for {record.predicted}", f"{targets.dtype} of shape {targets.shape}"
+        )
+    if record.predicted == "numbers":
+        _check_finite(targets, f"{where}: targets")
+    elif record.predicted == "symbols":
+        _check_range(targets[mask], record.size, f"{where}: targets")
+    elif np.any((targets[mask] != 0) & (targets[mask] != 1)):
+        raise InputError(f"{where}: expected targets of nothing but 0 and 1 for keys", fields=["data"])
+
+
+def _check_range(symbols: np.ndarray, size: int, where: str) -> None:
+    low, high = int(symbols.min()), int(symbols.max())
+    if low < 0 or high >= size:
+        got = low if low < 0 else high
+        raise InputError(f"{where}: expected symbols from 0 to {size - 1}, got {got}", fields=["data"])
+
+
+def _check_finite(numbers: np.ndarray, where: str) -> None:
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        raise InputError(f"{where} are not finite: replace or leave out missing values", fields=["data"])
+    if numbers.dtype.kind == "f" and numbers.size and np.abs(numbers).max() > np.finfo(np.float32).max:
+        raise InputError(f"{where} are beyond single precision: give them in other units", fields=["data"])
+
+
+def _mismatch(where: str, expected: str, got: str) -> InputError:
+    return InputError(f"{where}: expected {expected}, got {got}", fields=["data"])
