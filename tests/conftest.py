@@ -48,6 +48,12 @@ def strict_promotion(request):
         yield
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("longspan")
+    group.addoption("--grid-sample", type=int, help="with -m slow: run this many combinations of the contracts' grid")
+    group.addoption("--grid-seed", type=int, default=0, help="seed of that choice")
+
+
 MOST_MAPPINGS = 6000
 """Of compiled programs, before they are let go: XLA takes a few for each, Linux allows a process 65,530, and this many
 come with some two gigabytes of memory."""
