@@ -5,7 +5,6 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from longspan.arms import bridging
 from longspan.arms.bridging import (
     METHODS,
     Attempt,
@@ -70,10 +69,7 @@ def test_the_summary_counts_seeds_and_the_picture_is_well_formed():
     assert len(picture.findall("{http://www.w3.org/2000/svg}circle")) == 4
 
 
-def test_a_study_is_resumed_and_split_into_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(bridging, "TUNING_SLOTS", 2)
-    monkeypatch.setattr(bridging, "SEEDS", 1)
-
+def test_a_study_is_resumed_and_split_into_shards(tmp_path):
     def study(shard=None):
         return run_study(
             BridgingFolder(tmp_path, shard or Shard()),
@@ -81,6 +77,8 @@ def test_a_study_is_resumed_and_split_into_shards(tmp_path, monkeypatch):
             spans=(1,),
             methods=("sgd+c", "sgd+crm, identity"),
             shard=shard,
+            slots=2,
+            seeds=1,
             seconds=0.05,
         )
 

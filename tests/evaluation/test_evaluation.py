@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.data import music
+from longspan.data import MusicData
 from longspan.evaluation import SplitEvaluator, frame_accuracies
 from longspan.models.model import build
 from tests.support import reference
@@ -34,9 +34,12 @@ def twin_log_likelihood(model, sequences, first_input, make_input, log_prob):
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 16])
-def test_music_score_is_pooled_over_frames_first_frames_included(lanes, monkeypatch):
-    monkeypatch.setattr(music, "EVALUATION_LANES", lanes)
-    data = tiny_music()
+def test_music_score_is_pooled_over_frames_first_frames_included(lanes):
+    class Cut(MusicData):
+        def evaluation_lanes(self, split):
+            return lanes
+
+    data = Cut("tiny", tiny_music().splits, 1)
     model = build(tiny_config("sgd+cl", output_scale=1.0), 88, data.base_rates(), key=jax.random.key(0))
     expected = twin_log_likelihood(
         model, data.splits["test"], np.zeros(88), lambda frame: frame.astype(float), reference.bernoulli_log_prob

@@ -174,6 +174,8 @@ def run_study(
     spans: tuple[int, ...] = SPANS,
     methods: tuple[str, ...] = (),
     shard: Shard | None = None,
+    slots: int = TUNING_SLOTS,
+    seeds: int = SEEDS,
     seconds: float = SECONDS,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Iterator[Attempt]:
@@ -184,7 +186,7 @@ def run_study(
             continue
         data = TaskData(cell[0], cell[1])
         ended = {attempt.key: attempt for attempt in read_attempts(folder.folder)}
-        for key in _keys_of(cell):
+        for key in _keys_of(cell, slots, seeds):
             if key in ended:
                 continue
             attempt = _attempt(_config_for(key, list(ended.values())), data, key, seconds, interrupted)
@@ -195,11 +197,10 @@ def run_study(
             yield attempt
 
 
-def _keys_of(cell: tuple[str, int, str]) -> list[tuple]:
+def _keys_of(cell: tuple[str, int, str], slots: int, seeds: int) -> list[tuple]:
     """The runs of a method at a span: the slots that tune it, then its seeds."""
-    return [(*cell, "tuning", number) for number in range(TUNING_SLOTS)] + [
-        (*cell, "seed", number) for number in range(SEEDS)
-    ]
+    tuning = [(*cell, "tuning", number) for number in range(slots)]
+    return tuning + [(*cell, "seed", number) for number in range(seeds)]
 
 
 def _config_for(key: tuple, ended: list[Attempt]) -> TrainConfig:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from longspan.data.importing import ImportReport, import_path
     from longspan.data.library import Entry, catalog, load, register_dataset, remove_imported, target_kind
     from longspan.data.music import MusicBaselines, MusicData
+    from longspan.data.ngrams import TextBaselines
     from longspan.data.own import Sequences
     from longspan.data.own_files import read_table
     from longspan.data.sequences import arrange, arrange_pairs, song_order
     from longspan.data.tasks import TaskData
-    from longspan.data.text import TextBaselines, TextData
+    from longspan.data.text import TextData
 
 __all__ = [
     "Chunks",
@@ -76,7 +77,8 @@ _HOMES = {
     "own_files": ("read_table",),
     "sequences": ("arrange", "arrange_pairs", "song_order"),
     "tasks": ("TaskData",),
-    "text": ("TextBaselines", "TextData"),
+    "ngrams": ("TextBaselines",),
+    "text": ("TextData",),
 }
 
 

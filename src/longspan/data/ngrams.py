@@ -1,4 +1,4 @@
-"""N-gram models with modified Kneser-Ney smoothing: what counting reaches, beside every model of text.
+"""Baselines of text by counting: single-token frequencies, and n-gram models with modified Kneser-Ney smoothing.
 
 All orders up to the highest are counted at once. An n-gram is numbered by the number of its first n - 1 tokens and its
 last token, so every order is one sorted array of 64-bit keys. Which order is used is decided on the validation split.
@@ -8,9 +8,13 @@ Reference: Chen and Goodman, *An empirical study of smoothing techniques for lan
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from longspan.data.dataset import Baselines
 
 MOST_TOKENS = 2**23
 """Training tokens that are counted; a longer text is counted up to here."""
@@ -81,12 +85,12 @@ class KneserNey:
                 lower = _interpolated(order, order.continuations, history, numbers, lower, self.size)
         return found
 
-    def mean_log_probs(self, tokens: np.ndarray) -> list[float]:
-        """The mean of `log_probs` of each order, computed in blocks to bound the memory."""
+    def mean_log_probs(self, tokens: np.ndarray, at_once: int = TOKENS_AT_ONCE) -> list[float]:
+        """The mean of `log_probs` of each order, computed in blocks of `at_once` tokens to bound the memory."""
         totals, before = np.zeros(self.highest), self.highest - 1
-        for start in range(0, len(tokens), TOKENS_AT_ONCE):
+        for start in range(0, len(tokens), at_once):
             seen = min(start, before)  # tokens that only serve as history
-            block = self.log_probs(tokens[start - seen : start + TOKENS_AT_ONCE])
+            block = self.log_probs(tokens[start - seen : start + at_once])
             totals += [log_probs[seen:].sum() for log_probs in block]
         return (totals / len(tokens)).tolist()
 
@@ -141,3 +145,38 @@ def best_ngram(train: np.ndarray, valid: np.ndarray, size: int, start: int, high
     """The n-gram model of the order that predicts the validation split best."""
     model = KneserNey(train, size, start, highest)
     return BestOrder(1 + int(np.argmax(model.mean_log_probs(valid))), model)
+
+
+@dataclass(frozen=True)
+class TextBaselines(Baselines):
+    """Perplexity and bits per token of predicting by single-token frequencies, and bits per token of n-grams."""
+
+    perplexity: float
+    bits_per_token: float
+    ngram_order: int | None = None
+    ngram_bits_per_token: float | None = None
+
+    def rows(self) -> list[tuple[str, dict[str, float]]]:
+        found = [("single-symbol frequencies", _text_figures(self.bits_per_token))]
+        if self.ngram_bits_per_token is not None:
+            found.insert(0, (f"{self.ngram_order}-gram, Kneser-Ney", _text_figures(self.ngram_bits_per_token)))
+        return found
+
+
+def _text_figures(bits: float) -> dict[str, float]:
+    return {
+        "log_likelihood": -bits * math.log(2),
+        "perplexity": 2.0**bits,
+        "bits_per_character": bits,
+        "bits_per_byte": bits,
+    }
+
+
+def text_baselines(train: np.ndarray, test: np.ndarray, vocabulary_size: int) -> TextBaselines:
+    """Baselines for tokens, fitted to the training split and measured on another."""
+    # Each token is counted once more, because a token of the test split may be missing in training.
+    counts = np.ones(vocabulary_size, np.int64)
+    for start in range(0, len(train), TOKENS_AT_ONCE):  # NumPy makes a copy of eight bytes per token
+        counts += np.bincount(train[start : start + TOKENS_AT_ONCE], minlength=vocabulary_size)
+    nats = -float(np.mean(np.log(counts / counts.sum())[test]))
+    return TextBaselines(math.exp(nats), nats / math.log(2))

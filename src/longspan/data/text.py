@@ -23,8 +23,8 @@ import numpy as np
 
 from longspan.data.benchmarks import Benchmark
 from longspan.data.checking import array_of, whole
-from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
-from longspan.data.ngrams import BestOrder, best_ngram
+from longspan.data.dataset import SPLITS, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
+from longspan.data.ngrams import BestOrder, TextBaselines, best_ngram, text_baselines
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
 from longspan.data.vocabulary import (
@@ -44,7 +44,6 @@ from longspan.limits import DISTINCT_WORDS, LINES, TEXT_BYTES, UNBROKEN_BYTES, V
 
 BYTES = 256
 DEFAULT_VOCABULARY_SIZE = 10_000
-TOKENS_AT_ONCE = 2**20
 MIN_LINES, MIN_BYTES = 10, 1000
 """A text with fewer lines is cut within a line, if it has that many bytes."""
 NGRAM_ORDERS: dict[Unit, int] = {"word": 5, "token": 5, "character": 8, "byte": 8}
@@ -387,22 +386,6 @@ def _ranked(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda token: (-counts[token], token))
 
 
-@dataclass(frozen=True)
-class TextBaselines(Baselines):
-    """Perplexity and bits per token of predicting by single-token frequencies, and bits per token of n-grams."""
-
-    perplexity: float
-    bits_per_token: float
-    ngram_order: int | None = None
-    ngram_bits_per_token: float | None = None
-
-    def rows(self) -> list[tuple[str, dict[str, float]]]:
-        found = [("single-symbol frequencies", _text_figures(self.bits_per_token))]
-        if self.ngram_bits_per_token is not None:
-            found.insert(0, (f"{self.ngram_order}-gram, Kneser-Ney", _text_figures(self.ngram_bits_per_token)))
-        return found
-
-
 TEXT_METRICS: dict[Unit, str] = {
     "word": "perplexity",
     "token": "perplexity",
@@ -410,22 +393,3 @@ TEXT_METRICS: dict[Unit, str] = {
     "byte": "bits_per_byte",
 }
 """The score of a text, by its unit."""
-
-
-def _text_figures(bits: float) -> dict[str, float]:
-    return {
-        "log_likelihood": -bits * math.log(2),
-        "perplexity": 2.0**bits,
-        "bits_per_character": bits,
-        "bits_per_byte": bits,
-    }
-
-
-def text_baselines(train: np.ndarray, test: np.ndarray, vocabulary_size: int) -> TextBaselines:
-    """Baselines for tokens, fitted to the training split and measured on another."""
-    # Each token is counted once more, because a token of the test split may be missing in training.
-    counts = np.ones(vocabulary_size, np.int64)
-    for start in range(0, len(train), TOKENS_AT_ONCE):  # NumPy makes a copy of eight bytes per token
-        counts += np.bincount(train[start : start + TOKENS_AT_ONCE], minlength=vocabulary_size)
-    nats = -float(np.mean(np.log(counts / counts.sum())[test]))
-    return TextBaselines(math.exp(nats), nats / math.log(2))
