@@ -7,34 +7,14 @@ without a word.
 
 from __future__ import annotations
 
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 
-from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset
+from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset, array_of, whole
 from longspan.errors import InputError
 
 KINDS = get_args(get_type_hints(DataRecord)["kind"])
-
-
-def whole(value: Any, name: str, low: int, high: int) -> int:
-    """A whole number of any integer type within limits.
-
-    Example:
-        >>> whole(np.int64(3), "octave_shift", -9, 9)
-        3
-    """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        raise InputError(f"{name} must be a whole number from {low} to {high}: got {value!r}", fields=[name])
-    return int(value)
-
-
-def array_of(values: Any, where: str) -> np.ndarray:
-    """Values as an array; those that form none, such as rows of different lengths, are refused."""
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"{where} cannot be read as an array ({error}): expected rows of equal length") from error
 
 
 def check_dataset(data: Dataset) -> Dataset:

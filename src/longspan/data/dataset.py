@@ -332,6 +332,26 @@ def fingerprint_of(*arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
+def whole(value: Any, name: str, low: int, high: int) -> int:
+    """A whole number of any integer type within limits.
+
+    Example:
+        >>> whole(np.int64(3), "octave_shift", -9, 9)
+        3
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+        raise InputError(f"{name} must be a whole number from {low} to {high}: got {value!r}", fields=[name])
+    return int(value)
+
+
+def array_of(values: Any, where: str) -> np.ndarray:
+    """Values as an array; those that form none, such as rows of different lengths, are refused."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{where} cannot be read as an array ({error}): expected rows of equal length") from error
+
+
 def check_splits(splits: Mapping[str, Any], name: str) -> None:
     """Refuse data without a name or the three splits."""
     if not isinstance(name, str) or not name:

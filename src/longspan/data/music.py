@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from longspan.data.benchmarks import Benchmark
-from longspan.data.checking import array_of, whole
 from longspan.data.cues import NO_CUES, Cues
-from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, check_splits
+from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, array_of, check_splits, whole
 from longspan.data.sequences import Song, arrange, arrange_pairs, song_order
 from longspan.errors import InputError
 from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT

@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from longspan.data.benchmarks import DEFAULT_SPAN
-from longspan.data.checking import whole
-from longspan.data.dataset import Baselines, Chunks, DataRecord, Dataset, TargetKind
+from longspan.data.dataset import Baselines, Chunks, DataRecord, Dataset, TargetKind, whole
 from longspan.data.synthetic import SQUARED_ERROR, TASKS, WRONG_SHARE, Split, SyntheticTask, TaskBatch
 from longspan.errors import InputError
 

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longspan.data.benchmarks import Benchmark
-from longspan.data.checking import array_of, whole
-from longspan.data.dataset import SPLITS, Chunks, DataRecord, Dataset, TargetKind, check_splits, shares
+from longspan.data.dataset import SPLITS, Chunks, DataRecord, Dataset, TargetKind, array_of, check_splits, shares, whole
 from longspan.data.ngrams import BestOrder, TextBaselines, best_ngram, text_baselines
 from longspan.data.sequences import arrange
 from longspan.data.splitting import TEXT_SHARES, cut
