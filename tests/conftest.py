@@ -24,6 +24,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# JAX broadcasts nothing over missing axes and mixes no dtypes unless the code says so: in tests, their fixtures and the
+# processes they start. Parts of users are the exception (`as_users_write`).
+os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
+os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 
 import jax  # noqa: E402 - reads the environment
 
@@ -32,20 +36,6 @@ ARRAY_ROOMS = ["longspan.ops", "longspan.layers", "longspan.models", "longspan.o
 if os.environ.get("LONGSPAN_CHECKED") != "none":
     rooms = ["longspan"] if os.environ.get("LONGSPAN_CHECKED") == "all" else ARRAY_ROOMS
     install_import_hook(rooms, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
-
-STRICT = ["models", "ops", "optim", "training", "test_layers.py"]
-"""Tests of the rooms that compute: in them JAX broadcasts nothing over missing axes and mixes no dtypes unless the code
-says so. `LONGSPAN_PROMOTION=strict` asks it of all tests."""
-
-
-@pytest.fixture(autouse=True)
-def strict_promotion(request):
-    place = request.node.path.relative_to(Path(__file__).parent).parts[0]
-    if place in STRICT or os.environ.get("LONGSPAN_PROMOTION") == "strict":
-        with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
-            yield
-    else:
-        yield
 
 
 def pytest_addoption(parser):
@@ -91,7 +81,8 @@ def browser():
 
 
 @pytest.fixture
-def as_users_write(strict_promotion):
-    """Users add a bias to rows as in NumPy, `hidden @ weights + bias`: their parts may."""
+def as_users_write(monkeypatch):
+    """Users add a bias to rows as in NumPy, `hidden @ weights + bias`: their parts may, here and in processes."""
+    monkeypatch.setenv("JAX_NUMPY_RANK_PROMOTION", "allow")
     with jax.numpy_rank_promotion("allow"):
         yield

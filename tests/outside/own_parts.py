@@ -58,12 +58,14 @@ class Mixture(ExactOutput):
 
     def loss_of(self, logits, targets):
         share, mean, width = logits[..., 0, :], logits[..., 1, :], jnp.exp(logits[..., 2, :])
-        parts = jax.nn.log_softmax(share, axis=-2) - jnp.log(width) - 0.5 * jnp.log(2 * jnp.pi)
-        parts = parts - 0.5 * jnp.square((targets[..., None, :] - mean) / width)
+        parts = jax.nn.log_softmax(share, axis=-2) + jax.scipy.stats.norm.logpdf(targets[..., None, :], mean, width)
         return -jnp.sum(jax.nn.logsumexp(parts, axis=-2), axis=-1)
 
     def sample(self, hidden, *, key):
-        return self.logits(hidden, None, None)[..., 0, 1, :]
+        logits, keys = self.logits(hidden, None, None), jax.random.split(key)
+        chosen = jax.random.categorical(keys[0], logits[..., 0, :], axis=-2)[..., None, None, :]
+        mean, width = jnp.moveaxis(jnp.take_along_axis(logits, chosen, axis=-3)[..., 0, 1:, :], -2, 0)
+        return mean + jnp.exp(width) * jax.random.normal(keys[1], mean.shape)
 
     def likeliest(self, hidden):
         logits = self.logits(hidden, None, None)
@@ -102,7 +104,7 @@ class Waves(Dataset):
     @property
     def record(self):
         content = np.stack(list(self.splits.values()))
-        return DataRecord("numbers", fingerprint_of(content), size=1, input_size=1)
+        return DataRecord("numbers", fingerprint_of(content), size=1, next_step=True)
 
     def chunks(self, split, chunk_length, lanes):
         wave = self.splits[split][:, None]

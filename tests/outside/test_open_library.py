@@ -87,13 +87,12 @@ def test_parts_handed_in_are_handed_in_again(own_parts, tmp_path):
         longspan.open_run(tmp_path / "run", model=build(config(hidden_size=7), 1, np.zeros(1), key=jax.random.key(1)))
 
 
-def command(*arguments: str, **options) -> subprocess.Popen:
+def command(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "longspan", *arguments, "--plugin", str(plugins.OWN_PARTS)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     )
 
 
@@ -113,9 +112,18 @@ def test_a_killed_run_of_own_parts_resumes_to_the_same_bytes_from_the_shell(tmp_
     assert resumed.wait() == 0, resumed.stderr.read()
     for name in ("metrics.jsonl", "model.safetensors", "result.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    for arguments in (["evaluate", str(tmp_path / "killed")], ["diagnose", str(tmp_path / "killed"), "--lags", "5"]):
-        shown = command(*arguments)
+    for arguments, made in (
+        (["evaluate"], "result.json"),
+        (["diagnose", "--lags", "5"], "diagnosis.json"),
+        (["sample", "-o", str(tmp_path / "drawn.csv"), "--length", "20"], "../drawn.csv"),
+        (["report", "-o", str(tmp_path / "report.html")], "../report.html"),
+    ):
+        shown = command(arguments[0], str(tmp_path / "killed"), *arguments[1:])
         assert shown.wait() == 0, shown.stderr.read()
+        assert (tmp_path / "killed" / made).stat().st_size > 0
+    drawn = np.loadtxt(tmp_path / "drawn.csv", skiprows=1, ndmin=1)
+    assert len(drawn) == 20
+    assert np.isfinite(drawn).all()
     stranger = subprocess.run(
         [sys.executable, "-m", "longspan", "evaluate", str(tmp_path / "killed")], capture_output=True, text=True
     )
