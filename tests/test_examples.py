@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import mido
+import pytest
 
+pytestmark = pytest.mark.usefixtures("as_users_write")
 ROOT = Path(__file__).parents[1]
 
 

@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def loose_ranks(as_users_write):
+    """Tutorials are written as users write."""
+
+
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
     """The folder of the built site; building it says nothing and reaches no network."""
@@ -18,6 +23,7 @@ def site(tmp_path_factory) -> Path:
     environment = {
         **os.environ,
         "NO_MKDOCS_2_WARNING": "1",
+        "JAX_NUMPY_RANK_PROMOTION": "allow",  # notebooks are written as users write
         "PYTHONPATH": str(ROOT / "src"),
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), nowhere),
     }

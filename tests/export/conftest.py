@@ -60,7 +60,7 @@ def make_case(cell: str = "leaky", output: str = "bernoulli", **changes) -> Case
     if record.kind == "text":
         steps = random.integers(0, SYMBOLS, (STEPS + 1, BATCH)).astype(np.int32)
     else:
-        steps = (random.random((STEPS + 1, BATCH, KEYS)) < 0.2).astype(np.uint8)
+        steps = (random.random((STEPS + 1, BATCH, KEYS)) < 0.2).astype(np.float32 if output == "gaussian" else np.uint8)
     inputs, targets, length = steps[:-1], steps[1:], jnp.asarray(STEPS, jnp.int32)
     state, hidden = model.run(model.start(BATCH), jnp.asarray(inputs), jnp.zeros((STEPS, BATCH), bool), length)
     if output in ("factored", "tree"):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from longspan.data.lookup import LEVELS, NONE, Found
 
@@ -52,7 +52,7 @@ def features(
         repeats: whether a candidate equals the last step.
     """
     exist = found.level > NONE
-    best = jnp.arange(found.level.shape[-1]) == 0
+    best = jnp.broadcast_to(jnp.arange(exist.shape[-1]) == 0, exist.shape).astype(jnp.float32)
     at_level = jax.nn.one_hot(found.level, LEVELS)
     network = jnp.clip(network, -50.0, 0.0)
     distance = found.step - found.place
@@ -60,12 +60,12 @@ def features(
         jnp.ones_like(network),
         repeats,
         *jnp.moveaxis(at_level, -1, 0),
-        jnp.broadcast_to(best, exist.shape),
-        *jnp.moveaxis(at_level * best[:, None], -1, 0),
-        jnp.log1p(found.level[..., :1] - found.level),
-        jnp.log1p(found.count),
-        jnp.log1p(found.step - found.latest),
-        jnp.log1p(found.step),
+        best,
+        *jnp.moveaxis(at_level * best[..., None], -1, 0),
+        _log1p(found.level[..., :1] - found.level),
+        _log1p(found.count),
+        _log1p(found.step - found.latest),
+        _log1p(found.step),
         network / 10,
         jnp.maximum(network, -5) / 5,
         network / 10 * best,
@@ -73,6 +73,10 @@ def features(
     ]
     stacked = jnp.stack([jnp.asarray(column, jnp.float32) for column in columns], axis=-1)
     return jnp.where(exist[..., None], stacked, 0)
+
+
+def _log1p(count: Int[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.log1p(jnp.asarray(count, jnp.float32))
 
 
 class Mixed(NamedTuple):

@@ -107,12 +107,12 @@ def as_schedule(value: float | Schedule) -> Schedule:
 
 def ramp(ceiling: float, period: float = 250.0) -> Schedule:
     """Sutskever's momentum ramp `min(1 - 2^(-1 - log2(floor(t / period) + 1)), ceiling)`: 0.5, 0.75, 0.83, ..."""
-    return lambda step: jnp.minimum(1 - 0.5 / (jnp.floor(step / period) + 1), ceiling)
+    return lambda step: jnp.minimum(1 - 0.5 / (jnp.floor(jnp.asarray(step, jnp.float32) / period) + 1), ceiling)
 
 
 def inverse_decay(initial: float, tau: float) -> Schedule:
     """A learning rate that falls as `initial / (1 + t / tau)`."""
-    return lambda step: initial / (1 + step / tau)
+    return lambda step: initial / (1 + jnp.asarray(step, jnp.float32) / tau)
 
 
 Params = TypeVar("Params")

@@ -103,7 +103,7 @@ def _levels(codes: Array, length: Int[Array, ""]) -> Int[Array, " capacity"]:
         exist = (places > back) & (length > back)
         before = jnp.roll(codes, back + 1)
         alike = alike & exist & (before == codes[jnp.maximum(length - 1 - back, 0)])
-        return alike, matched + alike
+        return alike, matched + alike.astype(jnp.int32)
 
     start = jnp.ones(len(codes), bool), jnp.zeros(len(codes), jnp.int32)
     _, matched = jax.lax.fori_loop(0, ORDERS[-1], agree_further, start)
