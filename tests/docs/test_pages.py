@@ -1,5 +1,8 @@
 """What ends the build of the site: undocumented names, links to nowhere, failing notebooks, diagrams not drawn."""
 
+import re
+from pathlib import Path
+
 import griffe
 import pytest
 from mkdocs.exceptions import PluginError
@@ -7,6 +10,7 @@ from mkdocs.exceptions import PluginError
 from tools import notebooks, pages
 from tools.diagrams import picture_of
 
+ROOT = Path(__file__).parents[2]
 DOCUMENTED = '''
 __all__ = ["Public", "work"]
 
@@ -66,3 +70,13 @@ def test_a_notebook_whose_cell_fails_ends_the_build():
 
 def test_a_changed_diagram_has_another_picture():
     assert picture_of("flowchart TD\n a --> b\n") != picture_of("flowchart TD\n a --> c\n")
+
+
+PACKAGE_PATH = re.compile(r"`(?:src/longspan/)?((?:\w+/)+\w+\.(?:py|cc|h))`")
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_modules_that_a_page_names_are_there(page):
+    for name in PACKAGE_PATH.findall(page.read_text()):
+        places = [ROOT / name, ROOT / "src/longspan" / name]
+        assert any(place.exists() for place in places), name
