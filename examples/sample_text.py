@@ -7,7 +7,7 @@ import numpy as np
 
 import longspan
 
-WHO = ["the cat", "the old dog", "a bird", "my neighbor"]
+WHO = ["the cat", "the old dog", "a bird", "my neighbour"]
 DOES = ["sees", "likes", "follows", "never finds"]
 WHAT = ["the mouse", "a red ball", "the moon", "some music"]
 

@@ -29,7 +29,7 @@ def test_music_is_continued(tmp_path):
 def test_a_sentence_is_finished():
     continued = run("sample_text.py").strip().split("\n\n")
     assert len(continued) == 3
-    assert all(text.startswith("the cat never finds the mouse\nmy neighbor ") for text in continued)
+    assert all(text.startswith("the cat never finds the mouse\nmy neighbour ") for text in continued)
 
 
 def test_the_autoencoder_learns_better_than_with_momentum(capsys):

@@ -3,7 +3,7 @@
     from THIS_FILE import load
     model = load("THE_WEIGHTS.safetensors")
     logits, state = model(inputs)              frames: (time, batch, keys) float; symbols: (time, batch) long
-    logits, state = model(more, state)         continues from there
+    logits, state = model(more, state)         goes on from there
     nats = model.log_likelihood(logits, targets)
     model.draw(logits[-1])                     the next frame or symbol of every sequence of the batch
 
