@@ -138,7 +138,7 @@ class RememberOptions:
     path: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     memory: str | None = None
-    """recall, cache (text), dynamic (the network goes on learning from what it reads), recall+dynamic, cache+dynamic or
+    """recall, cache (text), dynamic (the network keeps learning from what it reads), recall+dynamic, cache+dynamic or
     one of your own; by default what suits the data."""
     data_dir: Path | None = None
     """Folder of data sets; by default $LONGSPAN_DATA, else the user's cache."""

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: a network that goes on learning from the song or text that it reads.
+"""Dynamic evaluation: a network that keeps learning from the song or text that it reads.
 
 Every step is predicted before anything is learned from it, by weights that depend on the steps before it in the same
 sequence alone; so the likelihood is exact, and that of a normalized distribution. After each segment of a few steps the
@@ -194,7 +194,7 @@ def _log_probs(model, hidden, chunk, key):
 
 @register_memory
 class Dynamic(Memory):
-    """A network that goes on learning from the sequence it reads; nothing is copied.
+    """A network that keeps learning from the sequence it reads; nothing is copied.
 
     Args:
         adaptation: how it learns.

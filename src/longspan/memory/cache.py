@@ -65,7 +65,7 @@ class Cache(Memory):
         kernels: how the past is weighed.
         shares: the weight of the network, then of the cache of each kernel; they sum to one.
         fit: how the parameters were found, for the record.
-        adaptation: how the network goes on learning while it reads; not at all by default.
+        adaptation: how the network keeps learning while it reads; not at all by default.
     """
 
     name = "cache"
@@ -126,7 +126,7 @@ class Cache(Memory):
 
 @register_memory
 class CacheDynamic(Cache):
-    """The cache over a network that goes on learning while it reads."""
+    """The cache over a network that keeps learning while it reads."""
 
     name = "cache+dynamic"
     adapts = True

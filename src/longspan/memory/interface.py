@@ -85,7 +85,7 @@ class Memory(ABC):
 
     name: ClassVar[str]
     adaptation: Adaptation | None = None
-    """How the network goes on learning while it is scored; None if it does not."""
+    """How the network keeps learning while it is scored; None if it does not."""
 
     @classmethod
     @abstractmethod

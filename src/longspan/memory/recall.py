@@ -50,7 +50,7 @@ class Recall(Memory):
         weights: of the features of a candidate, by name.
         candidates: largest number of candidates per step.
         fit: how the weights were found, for the record.
-        adaptation: how the network goes on learning while it reads; not at all by default.
+        adaptation: how the network keeps learning while it reads; not at all by default.
     """
 
     name = "recall"
@@ -112,7 +112,7 @@ class Recall(Memory):
 
 @register_memory
 class RecallDynamic(Recall):
-    """The recall memory over a network that goes on learning while it reads."""
+    """The recall memory over a network that keeps learning while it reads."""
 
     name = "recall+dynamic"
     adapts = True

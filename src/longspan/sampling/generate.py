@@ -8,7 +8,7 @@ key alone, or unlike frames, silences most music, because most keys are off most
 model wants it.
 
 Every sample has its own stream of random numbers, so the third of five samples is also the third of a hundred, and one
-primed with its own beginning goes on as it did, except for rare draws that change with the rounding of a differently
+primed with its own beginning continues as it did, except for rare draws that change with the rounding of a differently
 sized matrix product.
 """
 
