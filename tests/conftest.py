@@ -24,10 +24,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_TO_COMPILE))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-# JAX broadcasts nothing over missing axes and mixes no dtypes unless the code says so: in tests, their fixtures and the
-# processes they start. Parts of users are the exception (`as_users_write`).
-os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
-os.environ.setdefault("JAX_NUMPY_DTYPE_PROMOTION", "strict")
 
 import jax  # noqa: E402 - reads the environment
 
@@ -36,6 +32,13 @@ ARRAY_ROOMS = ["longspan.ops", "longspan.layers", "longspan.models", "longspan.o
 if os.environ.get("LONGSPAN_CHECKED") != "none":
     rooms = ["longspan"] if os.environ.get("LONGSPAN_CHECKED") == "all" else ARRAY_ROOMS
     install_import_hook(rooms, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion():
+    """JAX broadcasts nothing over missing axes and mixes no dtypes unless the code says so."""
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        yield
 
 
 def pytest_addoption(parser):
@@ -81,8 +84,7 @@ def browser():
 
 
 @pytest.fixture
-def as_users_write(monkeypatch):
-    """Users add a bias to rows as in NumPy, `hidden @ weights + bias`: their parts may, here and in processes."""
-    monkeypatch.setenv("JAX_NUMPY_RANK_PROMOTION", "allow")
+def as_users_write(strict_promotion):
+    """Users add a bias to rows as in NumPy, `hidden @ weights + bias`: their parts may."""
     with jax.numpy_rank_promotion("allow"):
         yield

@@ -105,6 +105,6 @@ def test_unknown_cues_and_other_data_are_refused(song):
     for names in ("", "tempo", "recall,metre", "recall+recall"):
         with pytest.raises(InputError, match="unknown cues"):
             plain.with_cues(names)
-    with pytest.raises(InputError, match="no music"):
+    with pytest.raises(InputError, match="not music"):
         tiny_text().with_cues("recall")
     assert tiny_text().with_cues("none").record.kind == "text"

@@ -23,7 +23,6 @@ def site(tmp_path_factory) -> Path:
     environment = {
         **os.environ,
         "NO_MKDOCS_2_WARNING": "1",
-        "JAX_NUMPY_RANK_PROMOTION": "allow",  # notebooks are written as users write
         "PYTHONPATH": str(ROOT / "src"),
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), nowhere),
     }

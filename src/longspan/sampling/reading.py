@@ -63,7 +63,7 @@ class WithCues(Reader):
             found = jax.vmap(lambda steps: look_back(steps, past.length, 1))(past.steps)
             level, place = found.level[:, 0], jnp.maximum(found.place[:, 0], 0)
             frame = past.steps[jnp.arange(len(last)), place]
-            parts += [jnp.where((level > 0)[:, None], frame, 0), level[:, None] == jnp.arange(1, LEVEL_BITS + 1)]
+            parts += [jnp.where((level > 0)[:, None], frame, 0), level[:, None] == jnp.arange(1, LEVEL_BITS + 1)[None]]
         if self.cues.metre:
             bits = jnp.concatenate([past.length % metre == jnp.arange(metre) for metre in METRES])
             parts.append(jnp.broadcast_to(bits, (len(last), len(bits))))
