@@ -18,6 +18,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 HERE = Path(__file__).parents[1]
 PLAIN = {
@@ -55,11 +56,9 @@ def work() -> None:
         name = line.strip()
         if name not in trainings:
             config = TrainConfig(**REGIMES[name])
-            data = (
-                data_room.load("ptb-words")
-                if name == "words"
-                else ours.random_songs(config.lanes, config.block * config.chunk_length)
-            )
+            data: Any = data_room.load("ptb-words") if name == "words" else None
+            if data is None:
+                data = ours.random_songs(config.lanes, config.block * config.chunk_length)
             trainings[name] = ours.training(config, data)
             trainings[name]()  # compiles
         start, updates = time.process_time(), 0
