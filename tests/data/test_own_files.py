@@ -146,5 +146,5 @@ def test_a_stored_set_that_is_not_what_it_says_is_refused(tmp_path):
     with np.load(tmp_path / "set.npz") as stored:
         arrays = dict(stored)
     np.savez(tmp_path / "bad.npz", **{**arrays, "valid_targets": arrays["valid_targets"][:, :1]})
-    with pytest.raises(InputError, match="not 2 numbers a step"):
+    with pytest.raises(InputError, match="not 2 numbers per step"):
         read_set(tmp_path / "bad.npz", "bad")
