@@ -345,7 +345,11 @@ SAMPLED_AS = {"music": "-o sample.mid -o sample.png", "text": "--length 500", "s
 """Suggested options of `longspan sample`, for the kinds of data that can be sampled."""
 
 
-PLAYED = {"cell": ("leaky", "lstm", "gru"), "output": ("bernoulli", "nade", "softmax", "factored"), "cues": ("none",)}
+PLAYED = {
+    "cell": ("leaky", "lstm", "gru"),
+    "output": ("bernoulli", "nade", "softmax", "factored", "tree"),
+    "cues": ("none",),
+}
 """Settings of the models that `longspan play` runs; it knows more than their names, but need not be loaded here."""
 
 
