@@ -223,5 +223,5 @@ def _log_probs(model, hidden, chunk, key):
         candidates = jax.lax.map(lambda steps: score(steps), rows)
     else:  # all frames of a step have the same partition function, the costly part
         relative = partial(model.output.relative_log_prob, hidden)
-        candidates = jax.lax.map(relative, rows) + (truth - relative(chunk.targets))
+        candidates = jax.lax.map(relative, rows) + (truth - relative(chunk.targets))[None]
     return {"truth": truth, "candidates": jnp.moveaxis(candidates, 0, 2)}
