@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import msgspec
 
 import longspan
-from benchmarks.diagnosis_cases import COUNTED, DEVELOPMENT, Case
+from benchmarks.diagnosis_cases import COUNTED, FIRST, SECOND, Case
 from longspan import runtime
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
@@ -152,8 +152,9 @@ def main() -> None:
     options.add_argument("--train-only", action="store_true")
     chosen = options.parse_args()
     environment = runtime.prepare(1)
-    only, every = "healthy" if chosen.train_only else chosen.only, DEVELOPMENT if chosen.development else COUNTED
-    cases = [(seed, case) for seed, case in every.seeded if not only or only == (case.fault or "healthy")]
+    only = "healthy" if chosen.train_only else chosen.only
+    every = [*FIRST.seeded, *SECOND.seeded] if chosen.development else COUNTED.seeded
+    cases = [(seed, case) for seed, case in every if not only or only == (case.fault or "healthy")]
     began = time.process_time()
     if chosen.train_only:
         for seed, case in cases:

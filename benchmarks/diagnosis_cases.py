@@ -1,8 +1,8 @@
 """The runs on which the diagnosis is developed, and those by which it is counted.
 
-`DEVELOPMENT` was counted once, on the rules of that day; since then its outcomes are known, so rules may be set on it.
-`COUNTED` uses other songs, another text, other tasks, spans, sizes and seeds, and was written down before the rules met
-any of it; only the healthy ones were trained beforehand, without a diagnosis, to see that they learn.
+`FIRST` and `SECOND` were counted once, on the rules of their day; since then their outcomes are known, so rules may be
+set on them. `COUNTED` uses other songs, text, sequences, spans, sizes and seeds, and was written down before the rules
+met any of it; only the healthy ones were trained beforehand, without a diagnosis, to see that they learn.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import longspan
 from benchmarks import diagnosis_data as given
 from longspan.data.dataset import Dataset
+from longspan.data.music import MusicData
+from longspan.data.text import TextData
 
 CHORALES = {
     "hidden_size": 50,
@@ -106,7 +108,7 @@ DULL: dict[str, Any] = {
 }
 DYING: dict[str, Any] = {"activation": "rectifier", "l1": 1.0, "momentum": 0.9, "learning_rate": 0.05}
 
-DEVELOPMENT_FAULTS = (
+FIRST_FAULTS = (
     _chorales(
         "exploding",
         "rectifiers, recurrent scale 3, unclipped",
@@ -185,7 +187,7 @@ DEVELOPMENT_FAULTS = (
     ),
 )
 
-DEVELOPMENT_HEALTHY = (
+FIRST_HEALTHY = (
     _chorales("", "tanh"),
     _chorales("", "sigmoid", activation="sigmoid", learning_rate=0.6),
     _chorales("", "rectifiers", activation="rectifier", learning_rate=0.05, l1=1e-5),
@@ -235,118 +237,143 @@ DULLER: dict[str, Any] = {"recurrent_scale": 0.04}
 PARITIES = PAIRS | {"hidden_size": 30, "learning_rate": 0.3}
 
 
-def _tunes(fault: str, about: str, data: Callable[[int], Dataset] = given.tunes, recipe="sgd+c", **changes) -> Case:
-    return Case(fault, f"tunes: {about}", recipe, data, TUNES | changes)
+class Sources(NamedTuple):
+    """What a set of cases is made of: songs, text and sequences, how many units more, and spans of tasks.
+
+    The spans are those of two cliffs, of two gradients that vanish, and of five tasks that are solved.
+    """
+
+    songs: Callable[..., MusicData]
+    text: Callable[..., TextData]
+    sequences: Callable[..., given.Pairs]
+    more_units: int
+    cliffs: tuple[int, int]
+    vanishing: tuple[int, int]
+    solved: tuple[int, int, int, int, int]
+
+    def on_songs(self, fault: str, about: str, data: Callable[[int], Dataset] | None = None, recipe="sgd+c", **changes):
+        return self._case(self.songs, TUNES, fault, about, data, recipe, changes)
+
+    def on_text(self, fault: str, about: str, data: Callable[[int], Dataset] | None = None, recipe="sgd+c", **changes):
+        return self._case(self.text, NEWS, fault, about, data, recipe, changes)
+
+    def on_sequences(self, fault: str, about: str, data: Callable[[int], Dataset] | None = None, **changes):
+        return self._case(self.sequences, PARITIES, fault, about, data, "sgd+c", changes)
+
+    def _case(self, source, settings: dict, fault: str, about: str, data, recipe: str, changes: dict) -> Case:
+        sized = settings | {"hidden_size": settings["hidden_size"] + self.more_units}
+        return Case(fault, f"{source.__name__}: {about}", recipe, data or source, sized | changes)
 
 
-def _news(fault: str, about: str, data: Callable[[int], Dataset] = given.news, recipe="sgd+c", **changes) -> Case:
-    return Case(fault, f"news: {about}", recipe, data, NEWS | changes)
+def _faults(of: Sources) -> tuple[Case, ...]:
+    return (
+        of.on_songs(
+            "exploding",
+            "rectifiers, recurrent scale 3, unclipped",
+            activation="rectifier",
+            recurrent_scale=3.0,
+            clip="none",
+            learning_rate=0.01,
+        ),
+        of.on_text("exploding", "recurrent scale 25", recurrent_scale=25.0),
+        of.on_songs("rate too large", "rate 150", learning_rate=150.0),
+        of.on_text("rate too large", "rate 80", learning_rate=80.0),
+        _task(
+            "cliff", "temporal-order", of.cliffs[0], "identity rectifiers, unclipped", clip="none", learning_rate=0.002
+        ),
+        _task(
+            "cliff", "memorization", of.cliffs[1], "identity rectifiers, unclipped", clip="none", learning_rate=0.003
+        ),
+        of.on_songs("clipped throughout", "threshold 0.002", clip=0.002, max_epochs=30),
+        of.on_text("clipped throughout", "threshold 0.003", clip=0.003, max_epochs=10),
+        of.on_songs("rate too small", "rate 0.0002", learning_rate=0.0002, max_epochs=40),
+        of.on_text("rate too small", "rate 0.0005", learning_rate=0.0005, max_epochs=20),
+        of.on_sequences("rate too small", "rate 0.0003", learning_rate=0.0003, max_epochs=60),
+        of.on_songs(
+            "dead units",
+            "NADE, L1 0.4",
+            recipe="nade:sgd+crm",
+            activation="rectifier",
+            nade_size=30,
+            l1=0.4,
+            learning_rate=0.03,
+        ),
+        of.on_text("dead units", "rectifiers, L1 0.8", max_epochs=15, **(DYING | FIRMER)),
+        of.on_songs("saturated", "input scale 20", input_scale=20.0),
+        of.on_text("saturated", "input scale 12", input_scale=12.0, max_epochs=20),
+        _task("vanishing", "addition", of.vanishing[0], "recurrent scale 0.04", max_epochs=50, **(DULL | DULLER)),
+        _task("vanishing", "temporal-order", of.vanishing[1], "recurrent scale 0.05", max_epochs=50, **DULL),
+        _forgetful(of.on_songs("memory unused", "a cell that drops its state")),
+        _forgetful(of.on_text("memory unused", "a cell that drops its state", max_epochs=25)),
+        of.on_songs(
+            "overfitting",
+            "three tunes",
+            lambda seed: of.songs(seed, 3),
+            dropout=0.0,
+            patience=150,
+            max_epochs=150,
+            learning_rate_schedule="constant",
+        ),
+        of.on_text(
+            "overfitting",
+            "2,000 characters",
+            lambda seed: of.text(seed, 2000),
+            learning_rate=0.3,
+            patience=150,
+            max_epochs=150,
+            learning_rate_schedule="constant",
+        ),
+        of.on_songs("under-trained", "two epochs", max_epochs=2),
+        of.on_text("under-trained", "one epoch", max_epochs=1),
+        of.on_songs(
+            "state not carried",
+            "reset at every chunk of 10",
+            lambda seed: given.as_pairs(of.songs(seed), kind=given.Forgotten),
+            chunk_length=10,
+        ),
+        of.on_sequences(
+            "state not carried",
+            "reset at every chunk of 6",
+            lambda seed: of.sequences(seed, kind=given.Forgotten),
+            chunk_length=6,
+        ),
+        of.on_songs("misaligned", "inputs two steps too old", lambda seed: given.as_pairs(of.songs(seed), delay=3)),
+        of.on_sequences("misaligned", "answers two steps too early", lambda seed: of.sequences(seed, early=2)),
+        of.on_songs(
+            "splits overlap", "training tunes in validation", lambda seed: given.overlapping_songs(of.songs(seed))
+        ),
+        of.on_text(
+            "splits overlap",
+            "training text in validation",
+            lambda seed: given.overlapping_text(of.text(seed)),
+            max_epochs=15,
+        ),
+    )
 
 
-def _parities(fault: str, about: str, data: Callable[[int], Dataset] = given.parities, **changes) -> Case:
-    return Case(fault, f"parities: {about}", "sgd+c", data, PARITIES | changes)
-
-
-COUNTED_FAULTS = (
-    _tunes(
-        "exploding",
-        "rectifiers, recurrent scale 3, unclipped",
-        activation="rectifier",
-        recurrent_scale=3.0,
-        clip="none",
-        learning_rate=0.01,
-    ),
-    _news("exploding", "recurrent scale 25", recurrent_scale=25.0),
-    _tunes("rate too large", "rate 150", learning_rate=150.0),
-    _news("rate too large", "rate 80", learning_rate=80.0),
-    _task("cliff", "temporal-order", 26, "identity rectifiers, unclipped", clip="none", learning_rate=0.002),
-    _task("cliff", "memorization", 13, "identity rectifiers, unclipped", clip="none", learning_rate=0.003),
-    _tunes("clipped throughout", "threshold 0.002", clip=0.002, max_epochs=30),
-    _news("clipped throughout", "threshold 0.003", clip=0.003, max_epochs=10),
-    _tunes("rate too small", "rate 0.0002", learning_rate=0.0002, max_epochs=40),
-    _news("rate too small", "rate 0.0005", learning_rate=0.0005, max_epochs=20),
-    _parities("rate too small", "rate 0.0003", learning_rate=0.0003, max_epochs=60),
-    _tunes(
-        "dead units",
-        "NADE, L1 0.4",
-        recipe="nade:sgd+crm",
-        activation="rectifier",
-        nade_size=30,
-        l1=0.4,
-        learning_rate=0.03,
-    ),
-    _news("dead units", "rectifiers, L1 0.8", max_epochs=15, **(DYING | FIRMER)),
-    _tunes("saturated", "input scale 20", input_scale=20.0),
-    _news("saturated", "input scale 12", input_scale=12.0, max_epochs=20),
-    _task("vanishing", "addition", 35, "recurrent scale 0.04", max_epochs=50, **(DULL | DULLER)),
-    _task("vanishing", "temporal-order", 25, "recurrent scale 0.05", max_epochs=50, **DULL),
-    _forgetful(_tunes("memory unused", "a cell that drops its state")),
-    _forgetful(_news("memory unused", "a cell that drops its state", max_epochs=25)),
-    _tunes(
-        "overfitting",
-        "three tunes",
-        lambda seed: given.tunes(seed, 3),
-        dropout=0.0,
-        patience=150,
-        max_epochs=150,
-        learning_rate_schedule="constant",
-    ),
-    _news(
-        "overfitting",
-        "2,000 characters",
-        lambda seed: given.news(seed, 2000),
-        learning_rate=0.3,
-        patience=150,
-        max_epochs=150,
-        learning_rate_schedule="constant",
-    ),
-    _tunes("under-trained", "two epochs", max_epochs=2),
-    _news("under-trained", "one epoch", max_epochs=1),
-    _tunes(
-        "state not carried",
-        "reset at every chunk of 10",
-        lambda seed: given.as_pairs(given.tunes(seed), kind=given.Forgotten),
-        chunk_length=10,
-    ),
-    _parities(
-        "state not carried",
-        "reset at every chunk of 6",
-        lambda seed: given.parities(seed, kind=given.Forgotten),
-        chunk_length=6,
-    ),
-    _tunes("misaligned", "inputs two steps too old", lambda seed: given.as_pairs(given.tunes(seed), delay=3)),
-    _parities("misaligned", "answers two steps too early", lambda seed: given.parities(seed, early=2)),
-    _tunes("splits overlap", "training tunes in validation", lambda seed: given.overlapping_songs(given.tunes(seed))),
-    _news(
-        "splits overlap",
-        "training text in validation",
-        lambda seed: given.overlapping_text(given.news(seed)),
-        max_epochs=15,
-    ),
-)
-
-COUNTED_HEALTHY = (
-    _tunes("", "tanh"),
-    _tunes("", "sigmoid", activation="sigmoid", learning_rate=0.5),
-    _tunes("", "rectifiers", activation="rectifier", learning_rate=0.05, l1=1e-5),
-    _tunes("", "leaky", leaky_share=0.5),
-    _tunes("", "Adam", optimizer="adam", learning_rate=0.002, momentum=0.9, clip=5.0),
-    _tunes("", "NADE", recipe="nade:sgd+c", nade_size=30, learning_rate=0.2, clip=1.0),
-    _tunes("", "90 units, more dropout", hidden_size=90, dropout=0.4),
-    _news("", "tanh"),
-    _news("", "sigmoid", activation="sigmoid", learning_rate=3.0, max_epochs=100),
-    _news("", "rectifiers", activation="rectifier", learning_rate=0.2),
-    _news("", "Adam", optimizer="adam", learning_rate=0.003, momentum=0.9),
-    _news("", "momentum", momentum=0.9, learning_rate=0.1),
-    _parities("", "tanh"),
-    _parities("", "momentum", momentum=0.9, learning_rate=0.03),
-    _parities("", "60 units", hidden_size=60),
-    _task("", "addition", 12, "identity rectifiers"),
-    _task("", "addition", 20, "identity rectifiers"),
-    _task("", "multiplication", 12, "identity rectifiers"),
-    _task("", "memorization", 6, "identity rectifiers", max_epochs=600),
-    _task("", "memorization", 8, "identity rectifiers", max_epochs=600),
-)
+def _healthy(of: Sources) -> tuple[Case, ...]:
+    return (
+        of.on_songs("", "tanh"),
+        of.on_songs("", "sigmoid", activation="sigmoid", learning_rate=0.5),
+        of.on_songs("", "rectifiers", activation="rectifier", learning_rate=0.05, l1=1e-5),
+        of.on_songs("", "leaky", leaky_share=0.5),
+        of.on_songs("", "Adam", optimizer="adam", learning_rate=0.002, momentum=0.9, clip=5.0),
+        of.on_songs("", "NADE", recipe="nade:sgd+c", nade_size=30, learning_rate=0.2, clip=1.0),
+        of.on_songs("", "90 units, more dropout", hidden_size=90, dropout=0.4),
+        of.on_text("", "tanh"),
+        of.on_text("", "sigmoid", activation="sigmoid", learning_rate=3.0, max_epochs=100),
+        of.on_text("", "rectifiers", activation="rectifier", learning_rate=0.2),
+        of.on_text("", "Adam", optimizer="adam", learning_rate=0.003, momentum=0.9),
+        of.on_text("", "momentum", momentum=0.9, learning_rate=0.1),
+        of.on_sequences("", "tanh"),
+        of.on_sequences("", "momentum", momentum=0.9, learning_rate=0.03),
+        of.on_sequences("", "60 units", hidden_size=60),
+        _task("", "addition", of.solved[0], "identity rectifiers"),
+        _task("", "addition", of.solved[1], "identity rectifiers"),
+        _task("", "multiplication", of.solved[2], "identity rectifiers"),
+        _task("", "memorization", of.solved[3], "identity rectifiers", max_epochs=600),
+        _task("", "memorization", of.solved[4], "identity rectifiers", max_epochs=600),
+    )
 
 
 class CaseSet(NamedTuple):
@@ -362,5 +389,15 @@ class CaseSet(NamedTuple):
         return list(enumerate((*self.faults, *self.healthy), self.first_seed))
 
 
-DEVELOPMENT = CaseSet(DEVELOPMENT_FAULTS, DEVELOPMENT_HEALTHY, 500)
-COUNTED = CaseSet(COUNTED_FAULTS, COUNTED_HEALTHY, 7000)
+def _case_set(of: Sources, first_seed: int) -> CaseSet:
+    return CaseSet(_faults(of), _healthy(of), first_seed)
+
+
+FIRST = CaseSet(FIRST_FAULTS, FIRST_HEALTHY, 500)
+SECOND = _case_set(
+    Sources(given.tunes, given.news, given.parities, 0, (26, 13), (35, 25), (12, 20, 12, 6, 8)), first_seed=7000
+)
+COUNTED = _case_set(
+    Sources(given.pieces, given.reports, given.comparisons, 10, (24, 11), (28, 30), (10, 18, 10, 7, 9)),
+    first_seed=9000,
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pydoc_data.topics import topics
 
@@ -14,6 +14,7 @@ from longspan.data.music import MusicData
 from longspan.data.sequences import arrange_pairs, song_order
 from longspan.data.text import TextData
 
+Answer = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Splits = Mapping[str, tuple[list[np.ndarray], list[np.ndarray]]]
 
 
@@ -83,21 +84,30 @@ def prose(seed: int, length: int = 40_000) -> TextData:
 
 
 @cache
-def _tune_book() -> MusicData:
-    found = longspan_data.load("nottingham")
+def _book(name: str) -> MusicData:
+    found = longspan_data.load(name)
     assert isinstance(found, MusicData)
     return found
 
 
-def tunes(seed: int, songs: int = 60) -> MusicData:
-    """The beginnings of some folk tunes of Nottingham, in frames of eighth notes."""
-    book, random = _tune_book(), np.random.default_rng(seed)
-    sizes = {"train": songs, "valid": 20, "test": 20}
+def _beginnings(name: str, book: MusicData, seed: int, songs: int) -> MusicData:
+    """The first hundred frames of some songs."""
+    random, sizes = np.random.default_rng(seed), {"train": songs, "valid": 20, "test": 20}
     chosen = {
         split: [book.splits[split][number][:100] for number in random.permutation(len(book.splits[split]))[:size]]
         for split, size in sizes.items()
     }
-    return MusicData("tunes", chosen, book.frames_per_beat)
+    return MusicData(name, chosen, book.frames_per_beat)
+
+
+def tunes(seed: int, songs: int = 60) -> MusicData:
+    """Folk tunes of Nottingham."""
+    return _beginnings("tunes", _book("nottingham"), seed, songs)
+
+
+def pieces(seed: int, songs: int = 70) -> MusicData:
+    """Orchestral and piano pieces of MuseData."""
+    return _beginnings("pieces", _book("musedata"), seed, songs)
 
 
 @cache
@@ -107,25 +117,51 @@ def _newspaper() -> TextData:
     return found
 
 
-def news(seed: int, length: int = 30_000) -> TextData:
-    """Characters of the Penn Treebank, from some place on."""
+def _excerpt(name: str, split: str, seed: int, length: int) -> TextData:
+    """Characters of the Penn Treebank, from some place of a split on."""
     paper = _newspaper()
-    start = int(np.random.default_rng(seed).integers(0, len(paper.splits["train"]) - length - 10_000))
-    text = paper.splits["train"][start : start + length + 10_000]
+    start = int(np.random.default_rng(seed).integers(0, len(paper.splits[split]) - length - 10_000))
+    text = paper.splits[split][start : start + length + 10_000]
     splits = {"train": text[:length], "valid": text[length : length + 5000], "test": text[length + 5000 :]}
-    return TextData("news", "character", paper.vocabulary, splits, paper.end_token)
+    return TextData(name, "character", paper.vocabulary, splits, paper.end_token)
+
+
+def news(seed: int, length: int = 30_000) -> TextData:
+    """Characters of the training split of the Penn Treebank."""
+    return _excerpt("news", "train", seed, length)
+
+
+def reports(seed: int, length: int = 35_000) -> TextData:
+    """Characters of its test split."""
+    return _excerpt("reports", "test", seed, length)
+
+
+def _answered(name: str, symbols: int, steps: int, counts: dict[str, int], answer: Answer, **options) -> Pairs:
+    """Random symbols, each with an answer about it and the one `lag` steps before it, given `early` steps too early."""
+    random, lag, early = np.random.default_rng(options["seed"]), options["lag"], options["early"]
+
+    def split(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        inputs = [random.integers(0, symbols, steps).astype(np.int32) for _ in range(count)]
+        answers = [np.concatenate([np.zeros(lag, bool), answer(x[lag:], x[:-lag])]).astype(np.int32) for x in inputs]
+        return inputs, [np.concatenate([each[early:], each[:early]]) for each in answers]
+
+    return options["kind"](name, "classes", 2, {name: split(count) for name, count in counts.items()}, symbols)
 
 
 def parities(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
-    """Whether a symbol of four and the one `lag` steps before it are both odd or both even; `early` as below."""
-    random = np.random.default_rng(seed)
+    """Whether one of a symbol of four and the one before it is odd, and the other even."""
+    counts = {"train": 70, "valid": 25, "test": 25}
+    return _answered(
+        "parities", 4, 60, counts, lambda now, then: (now + then) % 2 == 1, seed=seed, lag=lag, early=early, kind=kind
+    )
 
-    def split(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        inputs = [random.integers(0, 4, 60).astype(np.int32) for _ in range(count)]
-        answers = [np.concatenate([np.zeros(lag, np.int32), (x[lag:] + x[:-lag]) % 2]).astype(np.int32) for x in inputs]
-        return inputs, [np.concatenate([each[early:], each[:early]]) for each in answers]
 
-    return kind("parities", "classes", 2, {"train": split(70), "valid": split(25), "test": split(25)}, 4)
+def comparisons(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
+    """Whether a symbol of five is larger than the one before it."""
+    counts = {"train": 75, "valid": 25, "test": 25}
+    return _answered(
+        "comparisons", 5, 55, counts, lambda now, then: now > then, seed=seed, lag=lag, early=early, kind=kind
+    )
 
 
 def recurrences(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:

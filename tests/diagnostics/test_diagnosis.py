@@ -10,7 +10,7 @@ import pytest
 
 import longspan
 from benchmarks.diagnosis import RESULT, judge
-from benchmarks.diagnosis_cases import COUNTED, DEVELOPMENT
+from benchmarks.diagnosis_cases import COUNTED, FIRST
 from benchmarks.diagnosis_data import Forgotten, Pairs, as_pairs
 from longspan.cli import run as command
 from longspan.cli.diagnose import lines_of
@@ -160,9 +160,7 @@ def test_data_are_checked_without_a_model():
 
 @pytest.mark.parametrize("fault", ["rate too large", "rate too small", "state not carried", "misaligned"])
 def test_an_injected_fault_is_named(fault, tmp_path):
-    seed, case = next(
-        (seed, case) for seed, case in DEVELOPMENT.seeded if case.fault == fault and "recurr" in case.about
-    )
+    seed, case = next((seed, case) for seed, case in FIRST.seeded if case.fault == fault and "recurr" in case.about)
     assert judge(case, seed, tmp_path).found[0] == fault
 
 

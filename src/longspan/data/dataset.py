@@ -40,7 +40,7 @@ _PREDICTED: Mapping[str, Predicted] = {
 }
 
 
-USUAL_MEMORIES: Mapping[TargetKind, str] = {"frames": "recall", "words": "cache", "characters": "recall"}
+USUAL_MEMORIES: Mapping[TargetKind, str] = {"frames": "recall", "words": "cache+dynamic", "characters": "recall"}
 """The memory that suits a kind of target; the others have no past to recall, since they are not the next inputs."""
 
 

@@ -12,9 +12,10 @@ CONNECTED = 1e-6
 """Gradient left after one step, below which a state does not depend on the one before it."""
 REPETITIVE = 0.05
 """How much more often long matches must continue in the same way than short ones for memory to be useful."""
-GAP, LOST, LEAST = 0.35, 0.1, 0.03
-"""A model is overfitted if the gap between training and validation, or what validation lost since the best epoch,
-exceeds this share of the gain over the base rates, and the third share of what is at stake."""
+GAP, GAINED, LOST, LEAST = 0.35, 0.15, 0.1, 0.03
+"""A model is overfitted if the gap between training and validation exceeds the first share of the gain over the base
+rates, and that of the gains over the rates of each split the second; or if what validation lost since the best epoch
+exceeds the third; and either of them the fourth share of what is at stake."""
 
 
 def dead_units(case: Case) -> Finding | None:
@@ -108,10 +109,12 @@ def memory_unused(case: Case) -> Finding | None:
 def overfitting(case: Case) -> Finding | None:
     """A model that knows its training data and little else."""
     seen, course = case.seen, case.seen.course
-    if case.gain <= 0 or not course.valid:
+    if case.gain <= 0 or not course.valid or case.solved:
         return None
     gap, lost = seen.standards.train - seen.standards.valid, _lost_while_training_gained(course)
-    if (gap < GAP * case.gain and lost < LOST * case.gain) or max(gap, lost) < LEAST * seen.standards.stake:
+    gained = seen.standards.train - seen.standards.train_rates - case.gain
+    apart = gap >= GAP * case.gain and gained >= GAINED * case.gain
+    if not (apart or lost >= LOST * case.gain) or max(gap, lost) < LEAST * seen.standards.stake:
         return None
     evidence = [f"training {seen.standards.train:.3f}, validation {seen.standards.valid:.3f} nats per step"]
     if lost > 0:
@@ -126,10 +129,13 @@ def overfitting(case: Case) -> Finding | None:
 
 
 def _lost_while_training_gained(course: Course) -> float:
-    """How far the last epochs' validation is below the best, if there are some and the training score rose since."""
+    """How far the last epochs' validation is below the best, if there are some and the training score rose since, away
+    from that of validation."""
     assert course.best_epoch is not None
     then, now = course.train[course.best_epoch - 1], course.train[-1]
-    if then is not None and now is not None and now < then:
-        return 0.0
     since = course.valid[course.best_epoch :]
-    return max(course.valid) - statistics.median(since[-max(3, len(since) // 5) :]) if len(since) >= 3 else 0.0
+    if len(since) < 3 or (then is not None and now is not None and now < then):
+        return 0.0
+    late = statistics.median(since[-max(3, len(since) // 5) :])
+    lost = max(course.valid) - late
+    return lost if now is None or now - late > lost / 2 else 0.0
