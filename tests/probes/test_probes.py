@@ -253,6 +253,16 @@ def test_effective_rank_is_the_number_of_directions():
     assert dead_share(np.ones((10, 6))) == 1
 
 
+def test_states_that_overflowed_are_left_out(data, model):
+    steps = some_steps(data)
+    walked = walk(model, steps)
+    for wild in (slice(3, 5), slice(None)):
+        hidden = walked.hidden.at[wild, 2].set(jnp.inf)
+        found = units(model, steps, dataclasses.replace(walked, hidden=hidden))
+        assert np.isfinite([found.effective_rank, found.typical_size, found.dead]).all()
+    assert found.effective_rank == 0
+
+
 def test_half_life_and_what_is_left():
     fading = GradientByLag([8.0, 6.0, 4.0, 1.0], 10)
     assert (fading.half_life, fading.left) == (2, 0.125)

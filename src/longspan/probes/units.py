@@ -60,8 +60,9 @@ class Units(msgspec.Struct, frozen=True):
 
 
 def units(model: SequenceModel, steps: Steps, walked: Walk) -> Units:
-    """Measure what the units do."""
-    hidden = np.asarray(walked.hidden, np.float64)
+    """Measure what the units do, at steps where no state overflowed."""
+    everywhere = np.asarray(walked.hidden, np.float64)
+    hidden = everywhere[np.isfinite(everywhere).all(axis=1)]
     sloped = model.cell if isinstance(model.cell, Sloped) else None
     slopes = None if sloped is None else np.asarray(_slopes(model.cell, jnp.asarray(steps.inputs), walked.before))
     return Units(
@@ -70,17 +71,19 @@ def units(model: SequenceModel, steps: Steps, walked: Walk) -> Units:
         effective_rank=effective_rank(hidden),
         flat=None if slopes is None else float(np.mean(slopes < FLAT)),
         flat_means="saturated" if sloped is None else sloped.flat_means,
-        typical_size=float(np.sqrt(np.mean(np.square(hidden)))),
+        typical_size=float(np.sqrt(np.mean(np.square(hidden)))) if len(hidden) else 0.0,
     )
 
 
 def dead_share(hidden: np.ndarray) -> float:
     """Fraction of units whose output is the same at all steps."""
-    return float(np.mean(np.ptp(hidden, axis=0) <= STILL))
+    return 0.0 if len(hidden) == 0 else float(np.mean(np.ptp(hidden, axis=0) <= STILL))
 
 
 def effective_rank(hidden: np.ndarray) -> float:
     """The exponential of the entropy of the normalized singular values of the centered states (Roy and Vetterli)."""
+    if len(hidden) == 0:
+        return 0.0
     values = np.sqrt(
         np.maximum(np.linalg.eigvalsh(np.cov(hidden, rowvar=False, bias=True).reshape(hidden.shape[1], -1)), 0)
     )
