@@ -100,12 +100,14 @@ class Trained:
         held: np.ndarray | None = None,
         avoid_silence: bool = False,
         unknown: bool = False,
+        memory: bool = True,
     ) -> np.ndarray:
         """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
 
         Numbers, those of the prime too, are in the units of the data. The unknown token of a text is drawn only if
-        `unknown`; otherwise the odds between all other symbols stay the same. `temperature`, `held` and `avoid_silence`
-        are explained at `longspan.sampling.generate.generate`.
+        `unknown`; otherwise the odds between all other symbols stay the same. A run with a memory is sampled with it,
+        unless `memory` is off. `temperature`, `held` and `avoid_silence` are explained at
+        `longspan.sampling.generate.generate`.
         """
         record = self.run.data
         if record.kind_to_sample() == "text" and held is None and not unknown:
@@ -120,7 +122,7 @@ class Trained:
             end_token=record.end_token,
             held=held,
             avoid_silence=avoid_silence,
-            proposal=proposal_of(self.run),
+            proposal=proposal_of(self.run) if memory else None,
             reader=reader_of(self.run),
         )
         return record.in_units(drawn)

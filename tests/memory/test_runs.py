@@ -68,9 +68,11 @@ def test_a_run_keeps_its_memory_and_is_scored_with_it(remembering):
 
 def test_samples_of_a_run_use_its_memory(remembering, folder):
     drawn = remembering.sample(30, num=2, seed=1)
+    without = remembering.sample(30, num=2, seed=1, memory=False)
+    assert (drawn != without).any()
     (folder / "memory.json").unlink()
     Run.seal(folder)
-    assert (drawn != open_run(folder).sample(30, num=2, seed=1)).any()
+    assert (open_run(folder).sample(30, num=2, seed=1) == without).all()
 
 
 def test_a_damaged_memory_is_refused(folder):

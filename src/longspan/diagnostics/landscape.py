@@ -171,7 +171,8 @@ def _rate(here: Standing) -> float:
 
 
 def _update_cut(sample: "_Sample", moved: np.ndarray, threshold: float | None) -> Cut | None:
-    length = float(np.linalg.norm(moved))
+    with np.errstate(over="ignore"):  # a step of a run that explodes
+        length = float(np.linalg.norm(moved))
     if length == 0 or not math.isfinite(length):
         return None
     free = moved if threshold is None else sample.update(None)

@@ -1,0 +1,48 @@
+"""Draws docs/themes.svg: where samples of a run return to what they said, with its memory and without.
+
+    longspan train --run-dir RUN
+    python -m benchmarks.themes_picture RUN
+
+Each point is a frame that continues a passage of four or more frames as it went on before; its height is the earlier
+frame. The samples are the first ones of a fixed seed, not chosen.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import longspan
+from longspan.data.recall import identities, longest_matches
+from longspan.reporting.charts import Chart, Series
+from longspan.reporting.svg import picture
+
+TARGET = Path("docs/themes.svg")
+FRAMES, SAMPLES, SEED, PASSAGE = 256, 8, 1, 4
+
+
+def returns(frames: np.ndarray) -> list[tuple[float, float]]:
+    """The frames of a song that continue a passage as it went on before, and the earlier ones they repeat."""
+    ids = identities(frames)
+    found = longest_matches(ids)
+    again = np.flatnonzero((found.length >= PASSAGE) & (ids[found.position] == ids))
+    return [(float(step), float(found.position[step])) for step in again]
+
+
+def main() -> None:
+    trained = longspan.open_run(Path(sys.argv[1]))
+    drawn = {
+        "with memory": trained.sample(FRAMES, num=SAMPLES, seed=SEED),
+        "without": trained.sample(FRAMES, num=SAMPLES, seed=SEED, memory=False),
+    }
+    charts = []
+    for name, samples in drawn.items():
+        shares = [len(returns(sample)) / FRAMES for sample in samples]
+        print(f"{name}: {100 * np.mean(shares):.1f} % of the frames of {SAMPLES} samples")
+        series = [Series("returns", returns(samples[0]), "second", joined=False)]
+        charts.append(Chart(f"A sample {name}", "frame", "repeats frame", series, y_range=(0, FRAMES)))
+    TARGET.write_text(picture(charts, "Where samples return to what they said, with memory and without"))
+
+
+if __name__ == "__main__":
+    main()
