@@ -59,10 +59,9 @@ def test_a_file_may_choose_the_recipe_and_the_command_line_another(tmp_path):
     assert parse_train(["sgd+c", "--data", "jsb", "--toml", str(toml)]).config.recipe == "sgd+c"
 
 
-def test_a_recipe_is_more_than_a_label(capsys):
-    with pytest.raises(SystemExit):
+def test_a_recipe_is_more_than_a_label():
+    with pytest.raises(InputError, match="--recipe"):
         parse_train(["--data", "jsb", "--recipe", "sgd"])
-    assert "--recipe" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ['hidden_size = "x"', "data = 3", "clip = true", 'recipe = "foo"', "activation = 1"])
