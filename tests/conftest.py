@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from jaxtyping import config, install_import_hook
 
 from tests.support.browser import launched_browser
@@ -26,6 +27,10 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax  # noqa: E402 - reads the environment
+
+# How long an example takes says nothing on a machine that does other things as well.
+settings.register_profile("longspan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("longspan")
 
 ARRAY_ROOMS = ["longspan.ops", "longspan.layers", "longspan.models", "longspan.optim", "longspan.evaluation"]
 """Where annotations speak of axes; `LONGSPAN_CHECKED=all` checks those of the whole package."""

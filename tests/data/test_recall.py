@@ -23,7 +23,7 @@ def quadratic_matches(ids):
     return position, length
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
 def test_agrees_with_the_quadratic_comparison(ids):
     position, length = quadratic_matches(ids)

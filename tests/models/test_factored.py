@@ -42,7 +42,7 @@ loss = eqx.filter_jit(lambda output, hidden, targets, length: output.loss(hidden
 log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidden))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 12), st.booleans())
 def test_classes_follow_the_rule(counts, classes, square_root):
     counts = np.array(sorted(counts, reverse=True))
@@ -101,7 +101,7 @@ def test_kernel_equals_the_dense_cut_in_value_and_gradient():
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.integers(1, 20))
 def test_kernel_takes_any_mix_of_ranges(seed, ranges):
     rng = np.random.default_rng(seed)

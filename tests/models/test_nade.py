@@ -74,7 +74,7 @@ def test_sparse_kernel_equals_the_recursion_for_every_kind_of_frame():
     assert_close(dense(*arguments, targets), np.array(expected))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 1000), st.floats(0, 1))
 def test_sparse_kernel_equals_the_recursion_at_any_density(seed, density):
     arguments, targets = make_case(seed, keys=12, density=density)

@@ -49,7 +49,7 @@ def least_mean_length(rates):
     return total
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=60))
 def test_no_tree_has_shorter_paths(counts):
     rates = np.array(counts, float)

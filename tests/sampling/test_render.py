@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import mido
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image
@@ -105,7 +105,6 @@ def test_midi_as_music21_reads_it(chord_and_tune):
     assert mark.number == pytest.approx(90, abs=0.01)
 
 
-@settings(deadline=None)
 @given(ROLLS.filter(lambda roll: roll[-1].any()), st.sampled_from([1, 2, 3, 4, 7, 96]), st.booleans())
 def test_roll_to_midi_to_roll(tmp_path_factory, roll, frames_per_beat, re_attack):
     path = tmp_path_factory.mktemp("midi") / "roll.mid"
