@@ -4,7 +4,7 @@
     python -m benchmarks.themes_picture RUN
 
 Each point is a frame that continues a passage of four or more frames as it went on before; its height is the earlier
-frame. The samples are the first ones of a fixed seed, not chosen.
+frame. The samples are the first ones of a fixed seed, none chosen.
 """
 
 import sys
@@ -33,14 +33,16 @@ def main() -> None:
     trained = longspan.open_run(Path(sys.argv[1]))
     drawn = {
         "with memory": trained.sample(FRAMES, num=SAMPLES, seed=SEED),
-        "without": trained.sample(FRAMES, num=SAMPLES, seed=SEED, memory=False),
+        "without memory": trained.sample(FRAMES, num=SAMPLES, seed=SEED, memory=False),
     }
     charts = []
     for name, samples in drawn.items():
         shares = [len(returns(sample)) / FRAMES for sample in samples]
         print(f"{name}: {100 * np.mean(shares):.1f} % of the frames of {SAMPLES} samples")
-        series = [Series("returns", returns(samples[0]), "second", joined=False)]
-        charts.append(Chart(f"A sample {name}", "frame", "repeats frame", series, y_range=(0, FRAMES)))
+        points = [point for sample in samples for point in returns(sample)]
+        now = Series("the frame itself", [(0.0, 0.0), (float(FRAMES), float(FRAMES))], "quiet")
+        series = [now, Series("repeats the frame", points, "second", joined=False)]
+        charts.append(Chart(f"{SAMPLES} samples {name}", "frame", "earlier frame", series, y_range=(0, FRAMES)))
     TARGET.write_text(picture(charts, "Where samples return to what they said, with memory and without"))
 
 
