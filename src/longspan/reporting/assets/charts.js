@@ -188,7 +188,9 @@ function drawAxes(svg, chart, x, y, ticks, left, width, height) {
     make(svg, "text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, formatted(tick));
   }
   make(svg, "line", { class: "axis", x1: left, x2: width - 10, y1: bottom, y2: bottom });
-  const places = chart.x_names.length ? chart.x_names.map((_, place) => place) : x.ticks(width / 85);
+  const whole = chart.series.every((series) => series.points.every((point) => Number.isInteger(point[0])));
+  const ticked = () => x.ticks(width / 85).filter((tick) => !whole || Number.isInteger(tick)); // no half epochs
+  const places = chart.x_names.length ? chart.x_names.map((_, place) => place) : ticked();
   let free = -Infinity;
   for (const tick of places) {
     const label = chart.x_names.length ? chart.x_names[tick] : formatted(tick);
