@@ -21,6 +21,7 @@ NAMES = (
     "nade_step",
     "words",
     "words_race",
+    "sparse_walks",
     "gauss_newton",
     "epochs",
     "nade_likelihood",

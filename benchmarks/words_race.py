@@ -7,6 +7,7 @@ of sentences. With `--clock processor`, for a machine that others use too, secon
 and ours gets as many updates as its plan would have made on a quiet machine.
 """
 
+import dataclasses
 import os
 import re
 import resource
@@ -15,11 +16,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from longspan import data as data_room
+from longspan import recipes
 from longspan.data.text import TextData
 from longspan.library import open_run
-from longspan.training.planning import COOLDOWN, RESERVE
+from longspan.training.planning import Pace, planned
+from longspan.training.setup import ChunkSource
 
 from . import ours
 from .__main__ import variable
@@ -27,6 +31,8 @@ from .contest import on_processor_clock, seconds_per_update
 from .words import ARGUMENTS, OURS, config_of, write_texts
 
 SECONDS = (60, 300)
+START, VALIDATION = 6.0, 0.3
+"""Processor seconds until the first update, and of a validation."""
 PEER = "faster-rnnlm"
 RACING = ("longspan, 100 square-root classes", "longspan, tree")
 
@@ -53,9 +59,7 @@ def train_ours(name: str, data: TextData, seconds: int, folder: Path) -> dict:
     flags = {f"--{setting.replace('_', '-')}": str(value) for setting, value in changes.items()}
     flags |= {"--data": "ptb-words", "--threads": "1", "--run-dir": str(path)}
     if on_processor_clock():
-        pace = seconds_per_update({name: ours.training(config_of(recipe, **changes), data)})[name]
-        flags |= {"--max-updates": str(int((1 - RESERVE) * seconds / pace)), "--cooldown": str(COOLDOWN)}
-        flags |= {"--learning-rate-schedule": "constant"}
+        flags |= flags_of_plan(recipe, changes, data, seconds)
     else:
         flags["--budget"] = f"{seconds}s"
     command = [sys.executable, "-m", "longspan", "train", recipe, *(part for flag in flags.items() for part in flag)]
@@ -64,15 +68,26 @@ def train_ours(name: str, data: TextData, seconds: int, folder: Path) -> dict:
     return {"seconds": spent() - began, "test_perplexity": open_run(path).evaluate("test").perplexity}
 
 
+def flags_of_plan(recipe: str, changes: dict[str, Any], data: TextData, seconds: int) -> dict[str, str]:
+    """What `--budget` would set if the machine were quiet; nothing where the recipe ends earlier by itself."""
+    update = seconds_per_update({recipe: ours.training(config_of(recipe, **changes), data)})[recipe]
+    config = dataclasses.replace(recipes.settings(recipe, "ptb-words"), **changes)
+    updates = len(ChunkSource(config, data).epoch(0).lengths)
+    plan = planned(config, Pace(START, update, VALIDATION, updates), seconds)
+    fields = ("max_updates", "cooldown", "learning_rate_schedule")
+    now = {field: getattr(plan, field) for field in fields if getattr(plan, field) != getattr(config, field)}
+    return {f"--{field.replace('_', '-')}": str(value) for field, value in now.items()}
+
+
 def train_peer(program: str, seconds: int, folder: Path) -> dict:
     """Train for so many seconds, or until it ends by itself, and score the best weights that it wrote."""
     model = folder / f"{PEER}-{seconds}"
     files = {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
     training = [program, "-train", files["train"], "-valid", files["valid"], "-rnnlm", model, *ARGUMENTS[PEER].split()]
-    limit = resource.RLIMIT_CPU, (seconds, seconds)
     began = spent()
     if on_processor_clock():
-        subprocess.run(training, stderr=subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(*limit))
+        limited = ["sh", "-c", 'ulimit -t "$0"; exec "$@"', str(seconds), *training]
+        subprocess.run(limited, stderr=subprocess.DEVNULL)
     else:
         with subprocess.Popen(training, stderr=subprocess.DEVNULL) as running:
             try:

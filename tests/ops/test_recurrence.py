@@ -62,6 +62,17 @@ def loop_tangent(case, gain):
     return result
 
 
+def loop_adjoint(case, gain, cotangent):
+    result = np.zeros_like(gain)
+    error = np.zeros_like(gain[0])
+    for t in reversed(range(case["length"])):
+        error = cotangent[t] + error
+        result[t] = gain[t] * error
+        handed = case["leak"] * error + result[t] @ case["recurrent"].T
+        error = np.where(case["resets"][t][:, None], 0, handed)
+    return result
+
+
 def floats(*arrays):
     return [jnp.asarray(array, jnp.float32) for array in arrays]
 
@@ -96,6 +107,44 @@ def test_tangent_follows_its_definition_and_adjoint_transposes_it(path, shape):
     used = slice(None, case["length"])
     inner = np.vdot(want[used], cotangent[used])
     np.testing.assert_allclose(np.vdot(back[used], case["tangent"][used]), inner, rtol=1e-4, atol=1e-4)
+
+
+def make_sparse(units, lanes=1, *, leaky):
+    """Rectifiers of which few are on, but for two steps in the middle; some units leak, or none."""
+    case = make(12, lanes, units, 11)
+    rng = np.random.default_rng(units)
+    on = rng.random(case["drive"].shape) < 0.1
+    on[5:7] = rng.random(on[5:7].shape) < 0.8
+    case["drive"] = np.where(on, 1.0, -9.0) + 0.1 * rng.normal(size=on.shape)
+    case["first"] = np.where(on[0], case["first"], 0)
+    case["leak"] = np.where(rng.random(units) < (0.1 if leaky else 0), case["leak"], 0)
+    return case
+
+
+@pytest.mark.parametrize("leaky", [False, True], ids=["without leaks", "with leaks"])
+@pytest.mark.parametrize(
+    ("units", "lanes", "threads"), [(64, 1, "1"), (37, 1, "1"), (5, 1, "1"), (250, 1, "2"), (37, 3, "1")]
+)
+def test_walks_and_gradients_of_rectifiers_that_are_mostly_off(native_path, units, lanes, leaky, threads, monkeypatch):
+    """Whichever rows are read and whichever are passed over, the sums are those of the definition."""
+    monkeypatch.setenv("LONGSPAN_THREADS", threads)
+    case = make_sparse(units, lanes, leaky=leaky)
+    hidden, gain = loop(case, "rectifier")
+    assert 0.05 < np.mean(gain != 0) < 0.4
+    for got, want in zip(run_forward(case, "rectifier"), (hidden, gain), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5)
+    residuals = (*floats(case["recurrent"], case["leak"], gain), jnp.asarray(case["resets"]), case["length"])
+    case["tangent"] = np.where(np.isnan(case["tangent"]), 0, case["tangent"])
+    want = loop_tangent(case, gain)
+    np.testing.assert_allclose(recurrence.tangent(*residuals, *floats(case["tangent"])), want, rtol=2e-5, atol=1e-4)
+    cotangent = np.random.default_rng(1).normal(size=want.shape)
+    back = np.asarray(recurrence.adjoint(*residuals, *floats(cotangent)), np.float64)
+    expected = loop_adjoint(case, gain, cotangent)
+    np.testing.assert_allclose(back, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    before = np.where(case["resets"][..., None], 0, np.concatenate([case["first"][None], hidden[:-1]]))
+    outer = recurrence.previous_outer(*floats(case["first"], hidden), jnp.asarray(case["resets"]), 11, *floats(back))
+    expected = np.einsum("tbi,tbo->io", before[:11], back[:11])
+    np.testing.assert_allclose(outer, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 def test_adjoint_is_the_transpose_entry_by_entry(path):

@@ -63,6 +63,15 @@ void recurrence(long time, long lanes, long units, long length) {
   recurrence_adjoint(r, gain.data(), drive.data(), result.data(), {hidden.data(), weight.data()});
   recurrence_product(r, units, first.data(), hidden.data(), recurrent.data(), result.data());
   recurrence_outer(r, units, first.data(), hidden.data(), drive.data(), square.data());
+  for (Floats* mostly_zeros : {&leak, &first, &gain, &hidden}) {
+    for (float& value : *mostly_zeros) value = below(20) ? 0.0f : value;
+  }
+  for (float& value : drive) value = below(20) ? -9.0f : value;
+  Floats other(steps * units);
+  recurrence_forward(r, Activation::rectifier, drive.data(), first.data(), result.data(), other.data());
+  recurrence_tangent(r, gain.data(), drive.data(), result.data());
+  recurrence_adjoint(r, gain.data(), drive.data(), result.data());
+  recurrence_outer(r, units, first.data(), hidden.data(), gain.data(), square.data());
 }
 
 void gated(long time, long lanes, long units, long length) {

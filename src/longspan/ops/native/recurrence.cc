@@ -35,9 +35,10 @@ template <class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PanelMatrix recurrent(scratch, l.r.recurrent, units, 1, meeting_point(units));
-  float* sums = scratch.take(recurrent.padded());
-  std::memset(sums, 0, recurrent.padded() * sizeof(float));
+  const long padded = round_up(units, kWidth);
+  float* sums = scratch.take(padded);
+  std::memset(sums, 0, padded * sizeof(float));
+  RecurrentMatrix recurrent(scratch, l.r.recurrent, units, meeting_point(units));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
     const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
     std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
@@ -139,12 +140,13 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, co
 void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
-  const PanelMatrix recurrent(scratch, l.r.recurrent, l.r.units, 1, l.r.units);
+  RecurrentMatrix recurrent(scratch, l.r.recurrent, l.r.units, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step;
     errors.receive(l, t, cotangent, penalty, from, to);
     if (step > 0 && !l.reset(t + 1, 0)) {
-      recurrent.add_transposed_product(errors.drive(t + 1), errors.hidden, from, to, step % 2);
+      recurrent.add_transposed_product(errors.drive(t + 1), errors.hidden, gain + l.at(t, 0), l.r.leak, from, to,
+                                       step % 2);
     }
     errors.pass_gain(l, t, gain, result, from, to);
   });
@@ -191,11 +193,20 @@ void recurrence_product(const Recurrence& r, long columns, const float* first, c
 
 void recurrence_outer(const Recurrence& r, long columns, const float* first, const float* hidden,
                       const float* cotangent, float* weights) {
-  if (r.length == 0) std::memset(weights, 0, r.units * columns * sizeof(float));
+  bool begun = false;  // whether `weights` hold something
+  const auto clear = [&] { std::memset(weights, 0, r.units * columns * sizeof(float)); };
   for_previous_states(r, first, hidden, [&](long t, long steps, const float* previous) {
-    const Affine shape{steps * r.lanes, steps * r.lanes, r.units, columns};
-    outer(shape, previous, cotangent + t * r.lanes * columns, weights, t > 0);
+    const long rows = steps * r.lanes;
+    const float* errors = cotangent + t * r.lanes * columns;
+    if (is_sparse(rows, previous, r.units, errors, columns)) {
+      if (!begun) clear();
+      add_sparse_outer(rows, previous, r.units, errors, columns, weights);
+    } else {
+      outer({rows, rows, r.units, columns}, previous, errors, weights, begun);
+    }
+    begun = true;
   });
+  if (!begun) clear();
 }
 
 }  // namespace longspan

@@ -1,10 +1,12 @@
-// What all walks through time share: the lanes they divide among threads, a single lane on two threads, and the state
-// that a step starts from.
+// What all walks through time share: the lanes they divide among threads, a single lane on two threads, the state that
+// a step starts from, and products with states that are mostly zeros.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "kernels.h"
 #include "products.h"
@@ -160,6 +162,159 @@ void walk_in_step(long steps, long units, const Step& step) {
   }
   Duet duet(steps, units, half);
   in_parallel(2, [&](long part) { part == 0 ? duet.lead(step) : duet.join(step); });
+}
+
+// Products with vectors that are mostly zeros: the states of rectifiers, and the errors that flow back through them.
+// Only the rows of the matrix that count are read, where they lie; nothing is packed.
+
+constexpr long kFewestOf = 4;  // rows are picked one by one if there are at most a fourth of them
+
+// Writes down where `at(offset, load)`, vectors of `size` numbers, are not zero; `places` has room for a vector more.
+// It gives up, with some count above `most`, as soon as there are more than that: a dense vector is recognised early.
+template <class At>
+inline long find_places(long size, long most, int32_t first, const At& at, int32_t* places) {
+  long count = 0;
+  const auto look = [&](long j, const auto& load) {
+    const Vector values = at(j, load);
+#if defined(LONGSPAN_AVX_512)
+    const __mmask16 found = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    const __m512i numbers = _mm512_add_epi32((__m512i)lanes(), _mm512_set1_epi32(first + static_cast<int32_t>(j)));
+    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(found, numbers));
+    count += __builtin_popcount(found);
+#else
+    for (int i = 0; i < kWidth; ++i) {  // no branch on a number, which would be hard to foresee
+      places[count] = first + static_cast<int32_t>(j + i);
+      count += values[i] != 0.0f;
+    }
+#endif
+  };
+  long j = 0;
+  for (; j + kWidth <= size && count <= most; j += kWidth) look(j, [](const float* p) { return load(p); });
+  const long rest = size - j;
+  if (rest > 0 && count <= most) look(j, [rest](const float* p) { return load_first(p, rest); });
+  return count;
+}
+
+inline long nonzeros(const float* x, long size, long most, int32_t* places) {
+  return find_places(size, most, 0, [=](long j, const auto& load) { return load(x + j); }, places);
+}
+
+// y += sum over the rows of x[row] matrix[row], in the columns [from, to). Several rows go by at once.
+template <int rows>
+inline void add_some_rows(const int32_t* row, const float* x, const float* matrix, long size, Range columns, float* y) {
+  const float* source[rows];
+  Vector factor[rows];
+  for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size + columns.begin, factor[k] = broadcast(x[row[k]]);
+  for_each_vector(columns.size(), [&](long j, auto load, auto store) {
+    Vector total = load(y + columns.begin + j);
+#pragma GCC unroll 8
+    for (int k = 0; k < rows; ++k) total += factor[k] * load(source[k] + j);
+    store(y + columns.begin + j, total);
+  });
+}
+
+inline void add_rows(const int32_t* row, long count, const float* x, const float* matrix, long size, Range columns,
+                     float* y) {
+  long i = 0;
+  for (; i + 4 <= count; i += 4) add_some_rows<4>(row + i, x, matrix, size, columns, y);
+  for (; i < count; ++i) add_some_rows<1>(row + i, x, matrix, size, columns, y);
+}
+
+// y[row] += x . matrix[row] for some rows.
+template <int rows>
+inline void add_some_dots(const int32_t* row, const float* x, const float* matrix, long size, float* y) {
+  Vector totals[rows] = {};
+  for_each_vector(size, [&](long j, auto load, auto) {
+    const Vector factor = load(x + j);
+#pragma GCC unroll 8
+    for (int k = 0; k < rows; ++k) totals[k] += factor * load(matrix + row[k] * size + j);
+  });
+  for (int k = 0; k < rows; ++k) y[row[k]] += sum(totals[k]);
+}
+
+inline void add_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, float* y) {
+  long i = 0;
+  for (; i + 4 <= count; i += 4) add_some_dots<4>(row + i, x, matrix, size, y);
+  for (; i < count; ++i) add_some_dots<1>(row + i, x, matrix, size, y);
+}
+
+// The recurrent matrix of one lane: by the rows that count where they are few, else whole, in panels. These are packed
+// when they are first needed, since that costs as much as some steps do; but in advance where two threads divide the
+// units, because a step that they take together must not ask for memory.
+class RecurrentMatrix {
+ public:
+  RecurrentMatrix(Scratch& scratch, const float* matrix, long size, long cut)
+      : scratch_(scratch), matrix_(matrix), size_(size), cut_(cut), room_(round_up(size, kWidth) + kWidth),
+        places_(scratch.take<int32_t>(2 * room_)) {
+    if (meeting_point(size) < size) whole();
+  }
+
+  // y += x u for the units [from, to).
+  void add_product(const float* x, float* y, long from, long to, bool backwards) {
+    int32_t* rows = places(from);
+    const long most = size_ / kFewestOf, count = nonzeros(x, size_, most, rows);
+    if (count <= most) return add_rows(rows, count, x, matrix_, size_, {from, to}, y);
+    whole().add_product(x, y, from, to, backwards);
+  }
+
+  // y += x u^T in the units [from, to), of which only those are wanted at which a gain or a leak is not zero.
+  void add_transposed_product(const float* x, float* y, const float* gain, const float* leak, long from, long to,
+                              bool backwards) {
+    int32_t* rows = places(from);
+    const auto wanted = [=](long j, const auto& load) {
+      return absolute(load(gain + from + j)) + absolute(load(leak + from + j));
+    };
+    const long most = (to - from) / kFewestOf;
+    const long count = find_places(to - from, most, static_cast<int32_t>(from), wanted, rows);
+    if (count <= most) return add_dots(rows, count, x, matrix_, size_, y);
+    whole().add_transposed_product(x, y, from, to, backwards);
+  }
+
+ private:
+  // Each of two threads writes down its own.
+  int32_t* places(long from) { return places_ + (from > 0) * room_; }
+
+  const PanelMatrix& whole() {
+    if (!panels_) panels_.emplace(scratch_, matrix_, size_, 1, cut_);
+    return *panels_;
+  }
+
+  Scratch& scratch_;
+  const float* matrix_;
+  long size_, cut_, room_;
+  int32_t* places_;
+  std::optional<PanelMatrix> panels_;
+};
+
+// Whether the outer products of rows of a and b have so few sums that they come cheaper one by one: each costs about as
+// much as two vectors of those of the dense product.
+inline bool is_sparse(long rows, const float* a, long a_size, const float* b, long b_size) {
+  const long most = rows * a_size * b_size / (2 * kWidth);
+  const auto count = [](const float* row, long size) {
+    Integers found{};
+    for_each_vector(size, [&](long j, auto load, auto) { found -= load(row + j) != 0.0f; });
+    long total = 0;
+    for (int i = 0; i < kWidth; ++i) total += found[i];
+    return total;
+  };
+  long sums = 0;
+  for (long r = 0; r < rows && sums <= most; ++r) sums += count(a + r * a_size, a_size) * count(b + r * b_size, b_size);
+  return sums <= most;
+}
+
+// c += a^T b, of the numbers that are not zero.
+inline void add_sparse_outer(long rows, const float* a, long a_size, const float* b, long b_size, float* c) {
+  Scratch scratch;
+  int32_t *in_a = scratch.take<int32_t>(a_size + 2 * kWidth), *in_b = scratch.take<int32_t>(b_size + 2 * kWidth);
+  for (long r = 0; r < rows; ++r) {
+    const float *left = a + r * a_size, *right = b + r * b_size;
+    const long count_a = nonzeros(left, a_size, a_size, in_a), count_b = nonzeros(right, b_size, b_size, in_b);
+    for (long i = 0; i < count_a; ++i) {
+      const float factor = left[in_a[i]];
+      float* target = c + in_a[i] * b_size;
+      for (long j = 0; j < count_b; ++j) target[in_b[j]] += factor * right[in_b[j]];
+    }
+  }
 }
 
 }  // namespace longspan
