@@ -156,7 +156,8 @@ def main() -> int:
         counts.passes[-1].experiments |= {name: Count(EXPERIMENTS[name].goal) for name in chosen}
     now = counts.current if not options.render else counts.passes[-1]
     if not options.render:
-        work = options.work or Path(tempfile.mkdtemp(prefix="longspan-faults-"))
+        # Undisturbed runs of another commit may have other bytes, so every commit has its own.
+        work = (options.work or Path(tempfile.mkdtemp(prefix="longspan-faults-"))) / current_commit()
         work.mkdir(parents=True, exist_ok=True)
         bench = Bench(work)
         for name in chosen:
