@@ -471,11 +471,13 @@ def test_what_is_no_secret_is_shown():
     assert storage.hide_password("sqlite:////tmp/study.db") == "sqlite:////tmp/study.db"
 
 
-def test_a_worker_needs_no_more_rights_than_the_page_names(tmp_path):
+def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
     """The statements of docs/reliability.md, as they stand there."""
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text()
     statements = page.partition("```sql\n")[2].partition("```")[0].replace("DATABASE studies", "DATABASE postgres")
     with postgresql.running_server() as server:
+        with pytest.raises(InputError, match=r"no study of longspan in postgresql://.*`longspan search` makes one"):
+            open_study(storage.normalized(server.url), "tiny")
         owner = make_study(server.url, slots=2)
         owner.artifacts(None)
         with owner._storage.engine.begin() as connection:

@@ -11,7 +11,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +36,9 @@ RETRY_SECONDS = 2.0
 LIFE_SIGNS = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 """How a worker and the server find out that the other is cut off, after about 15 seconds: by default both would wait
 for hours, and a lock that a lost worker holds would hold up everybody."""
+
+UNDEFINED_TABLE = "42P01"
+"""What PostgreSQL calls a table that does not exist."""
 
 Value = TypeVar("Value")
 
@@ -85,8 +88,14 @@ def _parsed(url: str):
         return None
 
 
-def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int, deadline: float | None = None) -> "RDBStorage":
-    """Open a storage, creating its tables if they do not exist; a server with too many clients is tried again."""
+def open_storage(
+    url: str, heartbeat_seconds: int, grace_seconds: int, *, create: bool = True, deadline: float | None = None
+) -> "RDBStorage":
+    """Open a storage; a server with too many clients is tried again.
+
+    With `create`, tables that do not exist are made, and those that do are compared with what Optuna expects. That
+    takes longer than all else, so those who join a study, of whom there may be many, leave it out.
+    """
     deadline = time.monotonic() + OUTAGE_SECONDS if deadline is None else deadline
     import_optuna()
     from optuna.exceptions import ExperimentalWarning, StorageInternalError
@@ -101,18 +110,22 @@ def open_storage(url: str, heartbeat_seconds: int, grace_seconds: int, deadline:
     pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
     try:
         # Without the lock, two processes that find no tables would both create them.
-        with warnings.catch_warnings(), claim_lock(url, "tables"):
+        with warnings.catch_warnings(), claim_lock(url, "tables") if create else nullcontext():
             warnings.simplefilter("ignore", ExperimentalWarning)
             return RDBStorage(
                 url,
                 engine_kwargs={"connect_args": _connection(url), "pool_pre_ping": True, **pool},
                 heartbeat_interval=heartbeat_seconds,
                 grace_period=grace_seconds,
+                skip_table_creation=not create,
+                skip_compatibility_check=not create,
             )
     except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
         if _is_full(error) and time.monotonic() < deadline:
             time.sleep(RETRY_SECONDS)
-            return open_storage(url, heartbeat_seconds, grace_seconds, deadline)
+            return open_storage(url, heartbeat_seconds, grace_seconds, create=create, deadline=deadline)
+        if _lacks_tables(error):
+            raise InputError(f"no study of longspan in {hide_password(url)}: `longspan search` makes one") from error
         hint = (
             "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
         )
@@ -123,6 +136,12 @@ def _is_full(error: BaseException | None) -> bool:
     """Whether a server refused a connection because it has too many."""
     told = f"{error} {error.__cause__ if error else ''}"
     return "too many clients" in told or "remaining connection slots" in told
+
+
+def _lacks_tables(error: BaseException) -> bool:
+    """Whether a server says that a table does not exist."""
+    told = error.__cause__ or error
+    return getattr(getattr(told, "orig", None), "sqlstate", None) == UNDEFINED_TABLE
 
 
 def check_exists(url: str) -> None:

@@ -305,16 +305,28 @@ def open_study(url: str, name: str | None = None) -> Study[StudyDefinition]:
 
 def _opened(url: str, name: str | None) -> Study[StudyDefinition]:
     optuna = storage.import_optuna()
-    rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS)
-    ours = [found.study_name for found in optuna.get_all_study_summaries(rdb) if "definition" in found.user_attrs]
-    chosen = ours[0] if name is None and len(ours) == 1 else name
-    if chosen not in ours:
-        asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
-        raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
-    definition = _definition_of(optuna.load_study(storage=rdb, study_name=chosen), StudyDefinition)
+    rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS, create=False)
+    found = _found(url, rdb, name)
+    definition = _definition_of(found, StudyDefinition)
     if definition.heartbeat_seconds != HEARTBEAT_SECONDS:
-        rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
-    return Study(url, definition, optuna.load_study(storage=rdb, study_name=chosen), rdb)
+        rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds, create=False)
+        found = optuna.load_study(storage=rdb, study_name=found.study_name)
+    return Study(url, definition, found, rdb)
+
+
+def _found(url: str, rdb: Any, name: str | None) -> Any:
+    """Optuna's study of a name; without a name, the only one of longspan."""
+    optuna = storage.import_optuna()
+    if name is not None:
+        with contextlib.suppress(KeyError):
+            found = optuna.load_study(storage=rdb, study_name=name)
+            if "definition" in found.user_attrs:
+                return found
+    ours = [one.study_name for one in optuna.get_all_study_summaries(rdb) if "definition" in one.user_attrs]
+    if name is None and len(ours) == 1:
+        return optuna.load_study(storage=rdb, study_name=ours[0])
+    asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
+    raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
 
 
 def _definition_of(found: Any, kind: type[Defined]) -> Defined:

@@ -31,7 +31,9 @@ from longspan.training.runs import refuse_other_data
 Ending = Literal["finished", "interrupted"]
 
 IDLE_SECONDS = 1.0
-"""Time between two checks for a free slot while other workers, which may still die, run the last ones."""
+"""Time until the second check for a free slot while other workers, which may still die, run the last ones."""
+LONGEST_IDLE_SECONDS = 5.0
+"""Each further check waits longer, up to this: many workers that wait should not keep a server busy."""
 INTERRUPTED = 130
 """Exit code of a worker that was stopped before the study was finished."""
 
@@ -142,17 +144,26 @@ def work(
     if trial is None:
         from longspan.search import trial  # imported late, because it imports JAX
 
-    limits = limits or Limits()
+    limits, pause = limits or Limits(), idle_seconds
     while not interrupted():
         claim = patiently(lambda: study.claim(worker), unless=interrupted)
         if claim is not None:
+            pause = idle_seconds
             trial.attempt(study, claim, content, place, interrupted, limits)
         elif patiently(study.all_finished, unless=interrupted):
             patiently(lambda: trial.conclude(study, content, place), unless=interrupted)
             return "finished"
         else:
-            time.sleep(idle_seconds)
+            _sleep(pause, interrupted)
+            pause = min(1.5 * pause, LONGEST_IDLE_SECONDS)
     return "interrupted"
+
+
+def _sleep(seconds: float, interrupted: Callable[[], bool]) -> None:
+    """Sleep, but wake up within a second if interrupted."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not interrupted():
+        time.sleep(min(left, 1.0))
 
 
 def main() -> int:
