@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar
 from filelock import BaseFileLock, FileLock, Timeout
 
 from longspan.errors import InputError
-from longspan.limits import JSON_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
+from longspan.limits import JSON_BYTES, RUN_FILE_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
 
 T = TypeVar("T")
 
@@ -69,6 +69,34 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Write a file so that no reader ever sees a part of it, even if the process is killed at any moment."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def changing(path: Path, mode: str) -> Iterator[BinaryIO]:
+    """Open a file to change it in place, on disk when the block ends.
+
+    A link, and a file that has further names, such as in a copy by `cp -al`, is replaced by a copy first: what a folder
+    from somebody else links to, or another folder shares, stays as it is.
+    """
+    with explain_disk_errors(path):
+        _detach(path)
+        with path.open(mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _detach(path: Path) -> None:
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISLNK(about.st_mode) and about.st_nlink == 1:
+        return
+    if path.exists():
+        write_atomic(path, read_limited(path, RUN_FILE_BYTES))
+    else:  # a link to nothing, through which the file would be made there
+        path.unlink()
 
 
 @contextmanager
@@ -192,8 +220,8 @@ def user_path(path: Path | str) -> Path:
 
 
 LONGEST_NAME = 120
-"""In characters, so that a file name built from a name stays within the limits of file systems."""
-_PLAIN = re.compile(rf"\w[\w.+-]{{0,{LONGEST_NAME - 1}}}")
+"""In bytes of UTF-8, so that a file name built from a name stays within the limits of file systems."""
+_PLAIN = re.compile(r"\w[\w.+-]*")
 
 
 def is_plain_name(name: object) -> bool:
@@ -203,7 +231,7 @@ def is_plain_name(name: object) -> bool:
         >>> is_plain_name("jsb-sgd+c"), is_plain_name("../jsb"), is_plain_name("/etc/passwd"), is_plain_name("..")
         (True, False, False, False)
     """
-    return isinstance(name, str) and _PLAIN.fullmatch(name) is not None
+    return isinstance(name, str) and _PLAIN.fullmatch(name) is not None and len(name.encode()) <= LONGEST_NAME
 
 
 def check_plain_name(name: str, what: str) -> str:
@@ -211,7 +239,7 @@ def check_plain_name(name: str, what: str) -> str:
     if not is_plain_name(name):
         raise InputError(
             f"the {what} cannot be named {name!r}: expected letters, digits and . _ + - alone, beginning with a letter "
-            f"or digit, at most {LONGEST_NAME} characters"
+            f"or digit, at most {LONGEST_NAME} bytes"
         )
     return name
 
@@ -223,7 +251,8 @@ def to_plain_name(text: str) -> str:
         >>> to_plain_name("my songs (1)-sgd+c")
         'my_songs__1_-sgd+c'
     """
-    return re.sub(r"^\W|[^\w.+-]", "_", text)[:LONGEST_NAME] or "_"
+    plain = re.sub(r"^\W|[^\w.+-]", "_", text)
+    return plain.encode()[:LONGEST_NAME].decode(errors="ignore") or "_"
 
 
 @contextmanager

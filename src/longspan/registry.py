@@ -104,6 +104,19 @@ def plugins_of_environment() -> list[str]:
     return [name for name in os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep) if name]
 
 
+def child_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in a process of its own, which imports from where this process does.
+
+    Without `-P`, `python -m` looks into the current folder first. That may be full of files of somebody else, such as
+    songs to import with a `numpy.py` among them.
+    """
+    try:
+        looks_here = bool({"", os.getcwd()} & set(sys.path))
+    except OSError:  # the current folder is gone
+        looks_here = False
+    return [sys.executable, *([] if looks_here else ["-P"]), "-m", module, *arguments]
+
+
 def load_plugin(name: str) -> None:
     """Import a user's module, given by name or as a file, so that it registers its parts."""
     path = Path(name)

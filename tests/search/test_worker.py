@@ -23,6 +23,7 @@ from longspan.models import boltzmann
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Output
 from longspan.models.rbm import Rbm
+from longspan.registry import child_command
 from longspan.search import machine, pool, slots, storage
 from longspan.search import trial as trials
 from longspan.search.result import StudyResult
@@ -459,7 +460,7 @@ def test_nothing_of_a_job_is_an_argument(tmp_path, monkeypatch):
         make_study(tmp_path, tiny_config("sgd+c"), 1), pool.PoolOptions(tmp_path, tick_seconds=0.01), [set()]
     )
     (process,) = started.processes.values()
-    assert commands == [[sys.executable, "-m", "longspan.search"]]
+    assert commands == [child_command("longspan.search")]
     assert Job.from_line(process.stdout.readline()).folder == tmp_path
     assert process.poll() is None
     started.stop()

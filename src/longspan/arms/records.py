@@ -13,18 +13,27 @@ import msgspec
 
 from longspan.arms.protocol import Definition
 from longspan.errors import InputError
-from longspan.files import read_json, read_limited, write_atomic
+from longspan.files import is_plain_name, read_json, read_limited, write_atomic
 from longspan.limits import RESULTS_BYTES
 
 RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jsonl", ".definition.json"
 
 
-class SlotResult(msgspec.Struct, frozen=True):
-    """How one slot of one arm ended."""
+class _OfSlot(msgspec.Struct, frozen=True):
+    """A line about a slot of an arm on a data set, whose name becomes that of a file when results are merged."""
 
     data: str
     slot: int
     arm: str
+
+    def __post_init__(self) -> None:
+        if not is_plain_name(self.data):
+            raise ValueError(f"{self.data!r} cannot be the name of a data set")
+
+
+class SlotResult(_OfSlot, frozen=True):
+    """How one slot of one arm ended."""
+
     status: Literal["done", "diverged"]
     valid: float | None
     """Best validation log-likelihood in nats; None if the slot diverged."""
@@ -45,12 +54,9 @@ class SlotResult(msgspec.Struct, frozen=True):
         return self.data, self.slot, self.arm
 
 
-class WinnerResult(msgspec.Struct, frozen=True):
+class WinnerResult(_OfSlot, frozen=True):
     """How the slot that validation chose for an arm ended with a fresh seed, and its scores on the test split."""
 
-    data: str
-    slot: int
-    arm: str
     seed: int
     status: Literal["done", "diverged"]
     valid: float | None
@@ -67,12 +73,9 @@ class WinnerResult(msgspec.Struct, frozen=True):
         return self.data, self.slot, self.arm, self.seed
 
 
-class SlotTiming(msgspec.Struct, frozen=True):
+class SlotTiming(_OfSlot, frozen=True):
     """The time that one slot of one arm took."""
 
-    data: str
-    slot: int
-    arm: str
     definition: str
     processor_seconds: float
     processor: str

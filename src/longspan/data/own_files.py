@@ -10,7 +10,6 @@ import csv
 import io
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -37,6 +36,7 @@ from longspan.limits import (
     TABLE_WORD_BYTES,
     UNBROKEN_BYTES,
 )
+from longspan.registry import child_command
 
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
@@ -302,7 +302,7 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
     if find_spec("pyarrow") is None:
         raise InputError("reading Parquet needs pyarrow: pip install 'longspan[tables]', or save it as CSV")
     with opened(path), tempfile.TemporaryDirectory(prefix="longspan-table-") as folder:
-        command = [sys.executable, "-m", "longspan.data.parquet_child", str(path.absolute()), folder]
+        command = child_command("longspan.data.parquet_child", str(path.absolute()), folder)
         try:
             done = subprocess.run(command, capture_output=True, timeout=CHILD_WAIT)
             answer = msgspec.json.decode(done.stdout, type=_Answer)

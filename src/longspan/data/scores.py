@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from longspan.data.score_child import FORMATS
 from longspan.errors import InputError
 from longspan.files import read_limited
 from longspan.limits import ANSWER_BYTES, CHILD_SECONDS, CHILD_WAIT, SCORE_BYTES
+from longspan.registry import child_command
 
 MIDI = (".mid", ".midi", ".rmi")
 MUSICXML = (".musicxml", ".mxl", ".xml")
@@ -97,7 +97,7 @@ class _Child:
         if find_spec("music21") is None:
             raise InputError("music21 reads ABC and Humdrum, and it is not installed: pip install 'longspan[music]'")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "longspan.data.score_child"],
+            child_command("longspan.data.score_child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

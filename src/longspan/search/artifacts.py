@@ -27,7 +27,7 @@ from longspan.training.seals import FILE as CHECKSUMS
 
 FORMAT = 1
 PACKED = (*WHOLE, *GROWING, CHECKSUMS, "README.md")
-_OF_A_CHECKPOINT = re.compile(r"checkpoints/\d{9}/(arrays\.safetensors|progress\.json|manifest\.json)")
+_OF_A_CHECKPOINT = re.compile(r"checkpoints/[0-9]{9}/(arrays\.safetensors|progress\.json|manifest\.json)")
 
 
 class ArtifactStore(Protocol):

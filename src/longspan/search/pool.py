@@ -1,7 +1,6 @@
 """Worker processes on this machine, each on its own cores, restarted when they are killed."""
 
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Literal
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors
+from longspan.registry import child_command
 from longspan.search.machine import claimed_cores
 from longspan.search.storage import explain_outage, patiently
 from longspan.search.study import Study
@@ -129,10 +129,11 @@ class _Pool:
         )
         file = self.logs / f"{number + 1}.log"
         with explain_disk_errors(file):
-            log = file.open("wb")
+            file.unlink(missing_ok=True)  # it may be a link in a folder from somebody else
+            log = file.open("xb")
         with log:
             process = Popen(
-                [sys.executable, "-m", "longspan.search"],
+                child_command("longspan.search"),
                 stdin=PIPE,
                 stdout=DEVNULL,
                 stderr=log,

@@ -46,7 +46,7 @@ from longspan.training import records
 from longspan.training.card import model_card
 from longspan.training.records import Status
 from longspan.training.rounding import SCALE, restored
-from longspan.training.seals import SealedFolder, discard_newer_checkpoints
+from longspan.training.seals import SealedFolder, discard_newer_checkpoints, newest_checkpoint_number
 
 FORMAT = 2
 """Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
@@ -224,6 +224,11 @@ class Run:
                 f"{self.path.name} is a model without checkpoints, like those of longspan, and is not changed: "
                 "start a run of your own from its weights"
             )
+        if (self.path / "checkpoints").is_symlink():
+            raise InputError(
+                f"{self.path / 'checkpoints'} is a link, and a run is written to its own folder alone: put a folder in "
+                "its place"
+            )
         return _locked(self.path)
 
     @property
@@ -239,7 +244,7 @@ class Run:
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is something to resume from."""
-        return any(path.name.isdigit() for path in (self.path / "checkpoints").iterdir())
+        return newest_checkpoint_number(self.path / "checkpoints") >= 0
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes left half written; the run must be locked."""

@@ -10,7 +10,7 @@ that a checkpoint is there whole or not at all.
 """
 
 import hashlib
-import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from safetensors.numpy import load_file, save
 
 from longspan.errors import InputError
 from longspan.files import (
+    changing,
     explain_disk_errors,
     folder_written_whole,
     read_json,
@@ -89,14 +90,15 @@ class SealedFolder:
 
     def seal(self) -> list[str]:
         """Write checksums of the files as they are now; return their names."""
-        contents = {name: (self.path / name).read_bytes() for name in (*WHOLE, *GROWING) if (self.path / name).exists()}
+        names = [name for name in (*WHOLE, *GROWING) if (self.path / name).exists()]
+        contents = {name: read_limited(self.path / name, RUN_FILE_BYTES) for name in names}
         self._write_seals({name: [Content.of(content)] for name, content in contents.items()})
         return list(contents)
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file so that it matches its checksum even if this is interrupted at any moment."""
         file = self.path / name
-        present = Content.of(file.read_bytes()) if file.exists() else ABSENT
+        present = Content.of(read_limited(file, RUN_FILE_BYTES)) if file.exists() else ABSENT
         known = self._read_seals().get(name, [ABSENT]) if self.sealed else []
         self._announce(name, [present] if present in known else [], content)  # a damaged content is not vouched for
         write_atomic(file, content)
@@ -111,16 +113,14 @@ class SealedFolder:
             _truncate(file, len(before))
         vouched = ABSENT if present is None else Content.of(before)
         self._announce(name, [vouched], before + line)
-        with explain_disk_errors(self.path), file.open("ab") as opened:
+        with changing(file, "ab") as opened:
             opened.write(line)
-            opened.flush()
-            os.fsync(opened.fileno())
         self._complete(name, vouched, before + line)
         return len(before) + len(line)
 
     def truncate(self, name: str, size: int) -> None:
         """Truncate a growing file to its first `size` bytes."""
-        before = (self.path / name).read_bytes() if (self.path / name).exists() else b""
+        before = read_limited(self.path / name, RUN_FILE_BYTES) if (self.path / name).exists() else b""
         known = self._read_seals().get(name, []) if self.sealed else [Content.of(before)]
         if not any(size <= seal.size and seal.begins(before) for seal in known):
             raise InputError(f"the first {size} bytes of {self.path / name} are damaged: restore it or start again")
@@ -196,15 +196,15 @@ class SealedFolder:
 
 
 def _truncate(file: Path, size: int) -> None:
-    with explain_disk_errors(file), file.open("r+b") as opened:
+    with changing(file, "r+b") as opened:
         opened.truncate(size)
-        os.fsync(opened.fileno())
 
 
 Progress = TypeVar("Progress", bound=msgspec.Struct)
 
 CHECKED = ("arrays.safetensors", "progress.json")
 """The files a manifest must name, no more and no fewer: an empty manifest would accept anything."""
+_NUMBER = re.compile(r"[0-9]{9,18}")
 KEPT = 2
 """Number of checkpoints kept, so that if one is damaged on disk, the one before it is left."""
 
@@ -273,6 +273,7 @@ def _remove(folder: Path) -> None:
 
 
 def _numbered(folder: Path) -> list[Path]:
+    """The checkpoints of a folder; what has another kind of name is not ours to read or remove."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.name.isdigit())
+    return sorted(path for path in folder.iterdir() if _NUMBER.fullmatch(path.name))

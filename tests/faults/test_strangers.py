@@ -1,0 +1,160 @@
+"""What a folder from somebody else could do: write or delete elsewhere, run code, or move a terminal's cursor."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from longspan.arms.records import SlotResult
+from longspan.cli import run as command
+from longspan.errors import InputError
+from longspan.files import changing, is_plain_name, to_plain_name
+from longspan.registry import child_command
+from longspan.search import machine
+from longspan.training.runs import Run
+from longspan.training.seals import Content, SealedFolder, newest_checkpoint_number
+
+FOLDERS = Path(__file__).parents[1] / "training" / "folders"
+PRECIOUS = b"precious\n" * 20
+
+
+@pytest.fixture
+def run_path(tmp_path):
+    return Path(shutil.copytree(FOLDERS / "format-2", tmp_path / "run"))
+
+
+@pytest.fixture
+def precious(tmp_path):
+    (tmp_path / "precious.txt").write_bytes(PRECIOUS)
+    return tmp_path / "precious.txt"
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+@pytest.mark.parametrize("change", ["append", "truncate"])
+def test_a_line_is_never_written_to_what_a_file_of_a_run_is_linked_to(run_path, precious, link, change):
+    """The checksum of nothing fits the beginning of any file, so all of it would be taken for a torn line."""
+    folder, file = SealedFolder(run_path), run_path / "metrics.jsonl"
+    file.unlink()
+    file.symlink_to(precious) if link == "symbolic" else os.link(precious, file)
+    seals = json.loads((run_path / "checksums.json").read_text())
+    (run_path / "checksums.json").write_text(
+        json.dumps(seals | {"metrics.jsonl": [msgspec.to_builtins(Content.of(b""))]})
+    )
+    folder.append("metrics.jsonl", b"{}\n") if change == "append" else folder.truncate("metrics.jsonl", 0)
+    assert precious.read_bytes() == PRECIOUS
+    assert file.read_bytes() == (b"{}\n" if change == "append" else b"")
+    assert not file.is_symlink()
+
+
+def test_control_a_plain_opening_follows_the_link(run_path, precious):
+    (run_path / "timing.jsonl").unlink()
+    (run_path / "timing.jsonl").symlink_to(precious)
+    with (run_path / "timing.jsonl").open("ab") as file:
+        file.write(b"{}\n")
+    assert precious.read_bytes() != PRECIOUS
+
+
+def test_a_link_to_nothing_makes_no_file_there(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with changing(tmp_path / "link", "ab") as file:
+        file.write(b"x")
+    assert not (tmp_path / "elsewhere").exists()
+    assert (tmp_path / "link").read_bytes() == b"x"
+
+
+def test_the_other_copy_of_a_run_stays_as_it_is(run_path, tmp_path):
+    """A copy by `cp -al` shares its files with the original, and a run changes some of them in place."""
+    copy = Path(shutil.copytree(run_path, tmp_path / "copy", copy_function=os.link))
+    before = {file.name: file.read_bytes() for file in run_path.iterdir() if file.is_file()}
+    assert command(["resume", str(copy), "--max-epochs", "4", "--accept-environment", "--json"]) == 0
+    assert {file.name: file.read_bytes() for file in run_path.iterdir() if file.is_file()} == before
+    assert (copy / "metrics.jsonl").read_bytes() != before["metrics.jsonl"]
+
+
+def test_checkpoints_that_are_a_link_are_neither_written_nor_removed(run_path, tmp_path, capsys):
+    pictures = tmp_path / "pictures"
+    (pictures / "2024").mkdir(parents=True)
+    (pictures / ".beach.part").touch()
+    shutil.rmtree(run_path / "checkpoints")
+    (run_path / "checkpoints").symlink_to(pictures)
+    assert command(["resume", str(run_path), "--accept-environment"]) == 2
+    assert "is a link" in capsys.readouterr().err
+    assert sorted(path.name for path in pictures.iterdir()) == [".beach.part", "2024"]
+
+
+@pytest.mark.parametrize("name", ["²", "٠٠٠٠٠٠٠٩٩", "9" * 40, "2024"])
+def test_a_folder_with_another_kind_of_name_is_no_checkpoint(run_path, name):
+    run, before = Run.open(run_path), newest_checkpoint_number(run_path / "checkpoints")
+    (run_path / "checkpoints" / name).mkdir()
+    assert run.has_checkpoint
+    assert newest_checkpoint_number(run_path / "checkpoints") == before
+
+
+def test_a_pipe_in_a_run_folder_is_refused_and_not_waited_for(run_path):
+    os.mkfifo(run_path / "diagnosis.json")
+    with pytest.raises(InputError, match="it is no file"):
+        Run.seal(run_path)
+
+
+def test_code_in_the_current_folder_is_not_run_when_its_songs_are_read(tmp_path):
+    """`python -m` looks into the current folder first, and songs are imported from where they were downloaded."""
+    for name in ("numpy", "json", "music21"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name} ran', 'w')")
+    (tmp_path / "tune.abc").write_text("X:1\nT:x\nM:4/4\nL:1/4\nK:C\nCDEF|\n")
+    program = "from longspan.data.scores import SongReader\nfrom pathlib import Path\n"
+    program += "with SongReader() as reader: print(len(reader.read(Path('tune.abc'))))"
+    apart = [sys.executable, "-P", "-c", program]  # like the program `longspan`, which does not look there either
+    done = subprocess.run(apart, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == "1", done.stderr
+    assert not list(tmp_path.glob("* ran"))
+    subprocess.run([sys.executable, "-m", "longspan.data.score_child"], cwd=tmp_path, input=b"", check=False)
+    assert list(tmp_path.glob("* ran"))  # the control: without -P it is run
+
+
+def test_a_process_imports_from_where_its_parent_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert child_command("json.tool") == [sys.executable, "-P", "-m", "json.tool"]
+    monkeypatch.syspath_prepend("")  # as `python -m longspan` has it, whose plugins may be in the current folder
+    assert child_command("json.tool") == [sys.executable, "-m", "json.tool"]
+
+
+LINE = SlotResult("jsb", 0, "sgd", "done", -1.0, -1.0, 1, 1, 1, "", {}, "0" * 8, "1", "avx2")
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "\x1b[31m", "a/b", ".."])
+def test_results_are_merged_under_plain_names_alone(tmp_path, capfd, name):
+    shards, merged = tmp_path / "shards", tmp_path / "here" / "merged"
+    shards.mkdir()
+    document = msgspec.to_builtins(LINE) | {"data": name.replace("/tmp", str(tmp_path))}
+    (shards / "jsb-0.jsonl").write_text(json.dumps(document) + "\n")
+    assert command(["merge", str(shards), "-o", str(merged)]) == 2
+    assert capfd.readouterr().err.count("\n") == 1
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["jsb-0.jsonl"]
+    (shards / "jsb-0.jsonl").write_text(json.dumps(document | {"data": "jsb"}) + "\n")
+    assert command(["merge", str(shards), "-o", str(merged)]) == 0  # the control
+    assert (merged / "jsb.jsonl").exists()
+
+
+def test_a_definition_is_copied_from_beside_its_results_alone(tmp_path):
+    shards, merged = tmp_path / "shards", tmp_path / "merged"
+    (shards / "jsb-..").mkdir(parents=True)
+    (tmp_path / "private.definition.json").write_text("{}")
+    line = msgspec.structs.replace(LINE, definition="../../private")
+    (shards / "jsb-0.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
+    assert command(["merge", str(shards), "-o", str(merged)]) == 0
+    assert not (merged / "jsb.definition.json").exists()
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "音", "𝄞"])
+def test_a_plain_name_fits_into_a_file_name_whatever_its_letters(letter, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "machine_folder", lambda: tmp_path)
+    plain = to_plain_name(letter * 500)
+    assert is_plain_name(plain)
+    (tmp_path / f"{plain}-123456.definition.json").touch()
+    assert not machine.is_gone(letter * 110)  # a name from a storage, too long as a file's
