@@ -21,7 +21,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "assets" not in path.p
 # A room may import from rooms on its own level only where it says so here, and from all lower levels.
 LEVELS = [
     {"errors", "limits", "metrics", "reproduction.tables"},
-    {"registry", "pretrained", "webpage"},
+    {"registry", "pretrained", "terminal", "webpage"},
     {"files", "config", "ops"},
     {"data", "models", "optim", "layers", "runtime"},
     {"training", "evaluation", "probes", "sampling"},
@@ -36,7 +36,7 @@ LEVELS = [
     {"__main__"},
 ]
 WITHIN_LEVEL = {("training", "evaluation"), ("training", "probes"), ("search", "recipes")}
-SHOWS = {"cli", "progress"}
+SHOWS = {"cli", "progress", "terminal"}
 """Rooms that may write to a terminal; `progress` does where it is asked to."""
 
 
@@ -90,6 +90,24 @@ def test_only_the_command_line_and_the_progress_display_write_to_a_terminal():
             drawn = isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rich"
             writes = printed or streamed or drawn
             assert not writes, f"{path}:{node.lineno} writes to a terminal"
+
+
+def test_whatever_is_written_to_a_terminal_passes_through_one_place():
+    """There it is escaped; elsewhere nobody writes to a stream or makes a console of rich."""
+    for path in MODULES:
+        if module_of(path) == "terminal":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            printed = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            written = isinstance(node, ast.Attribute) and node.attr == "write" and _is_standard_stream(node.value)
+            drawn = isinstance(node, ast.ImportFrom) and node.module == "rich.console"
+            drawn = drawn and any(name.name == "Console" for name in node.names)
+            past = printed or written or drawn
+            assert not past, f"{path}:{node.lineno} writes past `terminal`"
+
+
+def _is_standard_stream(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("stdout", "stderr") and _is_sys(node.value)
 
 
 def _is_sys(node: ast.AST) -> bool:
@@ -150,10 +168,10 @@ def test_no_module_is_huge(path):
     assert len(path.read_text().splitlines()) <= LARGE
 
 
-BENCHMARK_WALK, OWN_WALK = 49, 53
+BENCHMARK_WALK, OWN_WALK = 50, 54
 """Files, of Python and of C++, on the way of a chunk from a file of music to the changed weights. From a benchmark file
-it is 38 and 11, the model card among them (55 and 17 before the rooms were made fuller); an archive of the user's is
-read by four more.
+it is 39 and 11, the model card and the way to the terminal among them (55 and 17 before the rooms were made fuller); an
+archive of the user's is read by four more.
 """
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from filelock import BaseFileLock, FileLock, Timeout
 
@@ -81,7 +81,7 @@ def changing(path: Path, mode: str) -> Iterator[BinaryIO]:
     with explain_disk_errors(path):
         _detach(path)
         with path.open(mode) as file:
-            yield file
+            yield cast(BinaryIO, file)
             file.flush()
             os.fsync(file.fileno())
 

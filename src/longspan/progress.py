@@ -6,11 +6,11 @@ writes to a terminal.
 
 import time
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from longspan.metrics import duration
+from longspan.terminal import Console
 from longspan.training.listeners import Listener
 from longspan.training.runs import Run
 
@@ -39,8 +39,8 @@ class TrainingDisplay(Listener):
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
         self.console.print(
-            f"[bold]{config.recipe}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} {config.activation} "
-            f"units, {config.output} output, {escape(str(self.run.path))}"
+            f"[bold]{escape(config.recipe)}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} "
+            f"{config.activation} units, {escape(config.output)} output, {escape(str(self.run.path))}"
         )
         if config.cooldown > 0:
             self.console.print(

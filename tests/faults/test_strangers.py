@@ -1,16 +1,21 @@
 """What a folder from somebody else could do: write or delete elsewhere, run code, or move a terminal's cursor."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.table import Table
 
+from longspan import terminal
 from longspan.arms.records import SlotResult
+from longspan.cli import print_json
 from longspan.cli import run as command
 from longspan.errors import InputError
 from longspan.files import changing, is_plain_name, to_plain_name
@@ -158,3 +163,82 @@ def test_a_plain_name_fits_into_a_file_name_whatever_its_letters(letter, tmp_pat
     assert is_plain_name(plain)
     (tmp_path / f"{plain}-123456.definition.json").touch()
     assert not machine.is_gone(letter * 110)  # a name from a storage, too long as a file's
+
+
+ESCAPE = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202e"
+
+
+def reseal(folder: Path, name: str, change: Callable[[dict], object]) -> None:
+    """Change a document of a run folder as its owner could, checksums and all."""
+    document = json.loads((folder / name).read_text()) if (folder / name).exists() else {}
+    change(document)
+    (folder / name).write_text(json.dumps(document))
+    SealedFolder(folder).seal()
+
+
+def shown(capfd, *arguments: object) -> str:
+    """What a command shows on a terminal or in a file, without the codes by which rich draws."""
+    assert command([str(each) for each in arguments]) in (0, 2, 3)
+    told = capfd.readouterr()
+    return told.out + told.err
+
+
+@pytest.mark.parametrize("field", ["recipe", "data"])
+def test_settings_of_a_run_cannot_control_a_terminal(run_path, tmp_path, capfd, field):
+    other = shutil.copytree(run_path, tmp_path / "other")
+    reseal(run_path, "config.json", lambda document: document["config"].update({field: ESCAPE}))
+    compared = shown(capfd, "compare", run_path, other)
+    assert "\\x1b]0;title" in compared.replace("\n", "").replace(" ", "")
+    for text in (
+        compared,
+        shown(capfd, "compare", run_path, other, "--json"),
+        shown(capfd, "evaluate", run_path),
+        shown(capfd, "diagnose", run_path),
+        shown(capfd, "resume", run_path, "--max-epochs", 3, "--accept-environment"),
+    ):
+        assert all(part.isprintable() for part in text.split("\n"))
+
+
+@pytest.mark.filterwarnings("default")  # the command line shows them, and here they are errors otherwise
+@pytest.mark.parametrize("field", ["python", "jaxlib"])
+def test_a_warning_about_another_environment_cannot_control_a_terminal(run_path, capfd, field):
+    def change(environment: dict) -> None:
+        (environment["versions"] if field == "jaxlib" else environment).update({field: ESCAPE})
+
+    reseal(run_path, "status.json", lambda document: document.update(status="interrupted", reason=ESCAPE))
+    reseal(run_path, "environment.json", change)
+    text = shown(capfd, "resume", run_path, "--accept-environment", "--max-epochs", 3)
+    assert "\\x1b]0;title" in text
+    assert all(part.isprintable() for part in text.split("\n"))
+
+
+def test_markup_of_rich_in_settings_is_shown_and_not_obeyed(run_path, capfd):
+    reseal(run_path, "config.json", lambda document: document["config"].update(recipe="[/bold][red]x"))
+    assert "[/bold][red]x" in shown(capfd, "resume", run_path, "--max-epochs", 3, "--accept-environment")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_generated_text_is_escaped_for_a_terminal_and_unchanged_elsewhere(capsys, monkeypatch, is_terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    terminal.put_out("a\n\x1b[2Jb\tc\n")
+    assert capsys.readouterr().out == ("a\n\\x1b[2Jb\tc\n" if is_terminal else "a\n\x1b[2Jb\tc\n")
+
+
+def test_json_says_the_same_whatever_is_escaped(capsys):
+    document = {"name": ESCAPE + "𝄞 é \U000e0001"}
+    print_json(document)
+    text = capsys.readouterr().out
+    assert all(part.isprintable() for part in text.split("\n"))
+    assert json.loads(text) == document
+
+
+def test_a_console_draws_in_color_and_escapes_the_rest():
+    file = io.StringIO()
+    console = terminal.Console(file=file, force_terminal=True, color_system="standard", width=60)
+    table = Table(title="[bold]title[/]")
+    table.add_column("name")
+    table.add_row("\x1b[2Jgone", style="red")
+    console.print(table)
+    assert "\x1b[31m" in file.getvalue()
+    assert "\x1b[2J" not in file.getvalue()
+    assert "\\x1b[2J" in file.getvalue()

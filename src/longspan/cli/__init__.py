@@ -16,6 +16,7 @@ import msgspec
 from longspan import __version__
 from longspan.errors import InputError, printable
 from longspan.registry import loaded_plugins, plugins_of_environment
+from longspan.terminal import put_out_json, say
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
@@ -62,10 +63,10 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()  # otherwise a full disk is noticed while the interpreter exits, which prints a traceback
         return code
     except InputError as error:
-        sys.stderr.write(f"longspan: {with_flags(str(error), error.fields)}\n")
+        say(f"longspan: {with_flags(str(error), error.fields)}\n", error=True)
         return BAD_INPUT
     except KeyboardInterrupt:
-        sys.stderr.write("longspan: stopped\n")
+        say("longspan: stopped\n", error=True)
         return INTERRUPTED
     except BrokenPipeError:
         _discard_output()
@@ -73,16 +74,16 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         what = "cannot write the output" if error.filename is None else str(error.filename)
         _discard_output()
-        sys.stderr.write(f"longspan: {printable(what)}: {error.strerror or error}\n")
+        say(f"longspan: {printable(f'{what}: {error.strerror or error}')}\n", error=True)
         return BAD_INPUT
 
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        sys.stdout.write(overview())
+        say(overview())
         return DONE
     if arguments[0] in ("-V", "--version"):
-        sys.stdout.write(f"longspan {__version__}\n")
+        say(f"longspan {__version__}\n")
         return DONE
     name, *rest = arguments
     if name in FORMER:
@@ -116,7 +117,7 @@ def with_flags(message: str, fields: Sequence[str]) -> str:
 
 
 def _show_warning(message: Warning | str, *_ignored, **_also) -> None:
-    sys.stderr.write(f"longspan: {message}\n")
+    say(f"longspan: {printable(str(message))}\n", error=True)
 
 
 def split_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -160,7 +161,7 @@ def overview() -> str:
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON and nothing else."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    put_out_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def leave_at_once() -> None:

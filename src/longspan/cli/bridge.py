@@ -1,12 +1,11 @@
 """`longspan bridge`: how long a span each method bridges, as a table and a picture."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longspan import cli, runtime
@@ -15,6 +14,7 @@ from longspan.cli import print_json
 from longspan.cli.options import parse
 from longspan.files import write_atomic
 from longspan.runtime import first_interrupt
+from longspan.terminal import Console, say
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,13 @@ def run(arguments: list[str]) -> int:
             )
             for each in study:
                 ended = "solved" if each.solved else f"{each.error_rate:.0%} wrong"
-                sys.stderr.write(
+                say(
                     f"{each.task} {each.span:3d}  {each.method:20s}  {each.stage:6s} {each.number}  {ended:>10s}  "
-                    f"{each.seconds:5.1f} s\n"
+                    f"{each.seconds:5.1f} s\n",
+                    error=True,
                 )
             if interrupted():
-                sys.stderr.write("Stopped; run the same command again to continue.\n")
+                say("Stopped; run the same command again to continue.\n", error=True)
                 return cli.INTERRUPTED
     summary = summarize(read_attempts(options.out))
     if options.picture is not None:
@@ -89,10 +90,10 @@ def _tables(summary: list) -> list[Table]:
     for task in sorted({each.task for each in summary}):
         own = [each for each in summary if each.task == task]
         spans = sorted({each.span for each in own})
-        table = Table("method", *(f"span {span}" for span in spans), title=f"{task}: seeds that solve it")
+        table = Table("method", *(f"span {span}" for span in spans), title=escape(f"{task}: seeds that solve it"))
         for method in dict.fromkeys(each.method for each in own):
             by_span = {each.span: each for each in own if each.method == method}
-            table.add_row(method, *(_cell(by_span.get(span)) for span in spans))
+            table.add_row(escape(method), *(_cell(by_span.get(span)) for span in spans))
         tables.append(table)
     return tables
 

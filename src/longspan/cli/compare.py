@@ -8,7 +8,6 @@ from typing import Annotated
 
 import msgspec
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from longspan.cli import print_json
 from longspan.cli.options import parse
 from longspan.metrics import LOG_LIKELIHOOD, METRICS, Metric, duration
 from longspan.reporting.run_report import RunValue, compare_runs
+from longspan.terminal import Console
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from longspan.errors import InputError
 from longspan.registry import child_command
 from longspan.runtime import first_interrupt
 from longspan.search.storage import import_optuna, url_from
+from longspan.terminal import say
 
 TICK_SECONDS = 0.2
 
@@ -84,15 +85,13 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
     # The definition always has all arms, so that results of a subset belong to the same study.
     definition = define_for(content, seed=options.seed, ablations=options.ablations)
     folder = StudyFolder(options.out, definition, shard)
-    sys.stdout.write(f"{content.name}: {', '.join(definition.arms)}; definition {definition.identity}\n")
+    say(f"{content.name}: {', '.join(definition.arms)}; definition {definition.identity}\n")
 
-    def say(ended: Ended) -> None:
+    def tell(ended: Ended) -> None:
         result, timing = ended
         score = "diverged" if result.valid is None else f"{result.valid:.3f}"
         length = f"{result.epochs:4d} epochs" if isinstance(result, SlotResult) else f"seed {result.seed}"
-        sys.stdout.write(
-            f"slot {result.slot:3d}  {result.arm:14s} {score:>9s}  {length}  {timing.processor_seconds:7.1f} s\n"
-        )
+        say(f"slot {result.slot:3d}  {result.arm:14s} {score:>9s}  {length}  {timing.processor_seconds:7.1f} s\n")
         sys.stdout.flush()
 
     if options.storage:
@@ -100,11 +99,11 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
         from longspan.arms.hosted import HostedStudy
 
         hosted = HostedStudy(url_from(options.storage), folder, content, slots=options.slots)
-        hosted.run(environment, interrupted=interrupted, artifacts=options.artifacts, on_end=say)
+        hosted.run(environment, interrupted=interrupted, artifacts=options.artifacts, on_end=tell)
         return _say_how_it_ended(options, interrupted, hosted.left)
     tasks = _tasks(options, definition, shard)
     for ended in run_tasks(folder, content, tasks, environment=environment, interrupted=interrupted):
-        say(ended)
+        tell(ended)
     finished = folder.finished()
     return _say_how_it_ended(
         options, interrupted, left=sum(task.key_on(content.name) not in finished for task in tasks)
@@ -113,7 +112,7 @@ def _run_here(options: CompareMethodsOptions, shard: Shard, interrupted: Callabl
 
 def _say_how_it_ended(options: CompareMethodsOptions, interrupted: Callable[[], bool], left: int) -> int:
     if interrupted():
-        sys.stdout.write("Stopped and saved; run the same command again to continue.\n")
+        say("Stopped and saved; run the same command again to continue.\n")
         return cli.INTERRUPTED
     what = "winners" if options.winners else "slots"
     if options.storage:
@@ -121,7 +120,7 @@ def _say_how_it_ended(options: CompareMethodsOptions, interrupted: Callable[[], 
     else:
         told = f"Done here; other processes are at {left} of the {what}" if left else f"All {what} are done"
         told += f" (shard {options.shard})"
-    sys.stdout.write(f"{told}; `longspan merge {options.out}` joins results.\n")
+    say(f"{told}; `longspan merge {options.out}` joins results.\n")
     return cli.DONE
 
 
@@ -141,9 +140,7 @@ def _tasks(options: CompareMethodsOptions, definition: Definition, shard: Shard)
     tasks = winner_tasks(definition, Shard(), results, slots=options.slots, arms=options.arms)
     waiting = [arm for arm in options.arms or definition.arms if arm not in {task.arm for task in tasks}]
     if waiting:
-        sys.stdout.write(
-            f"No winner yet, because slots are missing in {options.winners} or all failed: {', '.join(waiting)}\n"
-        )
+        say(f"No winner yet, because slots are missing in {options.winners} or all failed: {', '.join(waiting)}\n")
     return winner_tasks(definition, shard, results, slots=options.slots, arms=options.arms)
 
 

@@ -1,12 +1,10 @@
 """`longspan data`: list, get, describe, import or remove data sets."""
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,6 +13,7 @@ from longspan.cli.options import parse, pick, progress_bar
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.errors import printable
 from longspan.metrics import METRICS, number
+from longspan.terminal import Console, say
 
 REMARKS_SHOWN = 8
 USAGE = """usage: longspan data ACTION [...]      details: longspan data ACTION --help
@@ -117,7 +116,7 @@ class ImportOptions:
 
 def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        sys.stdout.write(USAGE)
+        say(USAGE)
         return 0
     action, *rest = arguments
     pick(action, list(ACTIONS), "action of `longspan data`")

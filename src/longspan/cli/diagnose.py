@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from longspan import cli, runtime
 from longspan.cli.options import load_data_of, parse
+from longspan.terminal import Console
 from longspan.training.runs import Run
 
 SHOWN_LAGS = (0, 1, 2, 4, 8, 16, 32, 64, 100, 128, 200, 256, 500)

@@ -1,14 +1,13 @@
 """`longspan doctor`: what this installation has, and how to get what is missing; `completion` for the shell."""
 
 import os
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from longspan import runtime
@@ -16,6 +15,7 @@ from longspan.cli import COMMANDS, print_json
 from longspan.cli.options import parse
 from longspan.data.benchmarks import data_directory
 from longspan.files import cache_directory
+from longspan.terminal import Console, say
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ def _show(findings: dict) -> None:
         "writable": ", ".join(f"{name} {'yes' if ok else 'NO'}" for name, ok in findings["writable"].items()),
     }
     for name, value in rows.items():
-        table.add_row(f"[bold]{name}[/]", str(value))
+        table.add_row(f"[bold]{name}[/]", escape(str(value)))
     console.print(table)
     if "NO" in rows["writable"]:
         console.print("A folder is not writable: change to another one, or set LONGSPAN_DATA or XDG_CACHE_HOME.")
     if os.environ.get("LONGSPAN_KERNELS"):
-        console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.")
+        console.print(f"LONGSPAN_KERNELS={os.environ['LONGSPAN_KERNELS']} is set.", markup=False)
 
 
 def _describe_kernels(
@@ -137,5 +137,5 @@ complete -o default -F _longspan longspan
 def completion(arguments: list[str]) -> int:
     options = parse(CompletionOptions, arguments, "longspan completion")
     before = "autoload -U +X bashcompinit && bashcompinit\n" if options.shell == "zsh" else ""
-    sys.stdout.write(before + COMPLETION.replace("COMMANDS", " ".join(COMMANDS)))
+    say(before + COMPLETION.replace("COMMANDS", " ".join(COMMANDS)))
     return 0

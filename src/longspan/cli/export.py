@@ -1,7 +1,6 @@
 """`longspan export`: a trained model for other programs."""
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from longspan.cli.options import parse
 from longspan.errors import InputError
 from longspan.export.writers import Format
 from longspan.files import explain_disk_errors, write_atomic
+from longspan.terminal import say
 from longspan.training.runs import Run
 
 USES = {
@@ -70,5 +70,5 @@ def run(arguments: list[str]) -> int:
         print_json({"run": str(options.path), "format": options.format, "files": sizes})
     else:
         written = ", ".join(f"{path} ({size / 1000:,.0f} kB)" for path, size in sizes.items())
-        sys.stdout.write(f"Wrote {written}.\nUse:  {USES[options.format].format(first=next(iter(sizes)), stem=name)}\n")
+        say(f"Wrote {written}.\nUse:  {USES[options.format].format(first=next(iter(sizes)), stem=name)}\n")
     return cli.DONE

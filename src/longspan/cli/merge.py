@@ -1,6 +1,5 @@
 """`longspan merge`: join the results of any subset of shards, in any order and repeatedly."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +25,7 @@ from longspan.cli.options import parse
 from longspan.errors import InputError
 from longspan.files import is_plain_name, read_limited, write_atomic
 from longspan.limits import JSON_BYTES
+from longspan.terminal import say
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
             if found:
                 write_lines(options.out / f"{data}{ending}", found)
         _copy_definition(options, data, (lines[RESULTS] or lines[WINNERS])[0].definition)
-        sys.stdout.write(f"{options.out / data}{RESULTS}: {_counted(lines[RESULTS], lines[WINNERS])}\n")
+        say(f"{options.out / data}{RESULTS}: {_counted(lines[RESULTS], lines[WINNERS])}\n")
     return cli.DONE
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import longspan.recipes as recipes
@@ -28,6 +27,7 @@ from longspan.errors import InputError
 from longspan.recipe_tables import USUAL
 from longspan.runtime import check_checkpoint_seconds, time_limit
 from longspan.search.worker import Limits
+from longspan.terminal import Console, say
 from longspan.training.runs import Run
 
 DEFAULT_DATA = "bach"
@@ -171,7 +171,7 @@ def parse(options: type, arguments: list[str], prog: str, default=None):
     """
     command = prog.removeprefix("longspan ").partition(" [")[0]
     if command in COMMON and {"-h", "--help"} & set(arguments):
-        sys.stdout.write(brief_help(options, command, prog, default))
+        say(brief_help(options, command, prog, default))
         sys.exit(0)
     arguments = ["--help" if word == "--help-all" else word for word in arguments]
     kwargs = {} if default is None else {"default": default}

@@ -1,6 +1,5 @@
 """`longspan play`: a trained model as one page that improvises, without network or server."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +13,7 @@ from longspan.data.dataset import Dataset
 from longspan.data.library import is_here
 from longspan.errors import InputError
 from longspan.files import write_atomic
+from longspan.terminal import say
 from longspan.training.runs import Run
 
 
@@ -57,14 +57,12 @@ def run(arguments: list[str]) -> int:
     if options.json:
         print_json(_describe(options, packed, size, remark))
         return cli.DONE
-    sys.stdout.write(
-        f"wrote {options.output} ({size / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision})\n"
-    )
+    say(f"wrote {options.output} ({size / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision})\n")
     if packed.rounding is not None:
         exact, rounded = packed.rounding.exact, packed.rounding.rounded
-        sys.stdout.write(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {exact - rounded:.4f} lost\n")
+        say(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {exact - rounded:.4f} lost\n")
     if remark:
-        sys.stdout.write(f"note: {remark}\n")
+        say(f"note: {remark}\n")
     return cli.DONE
 
 

@@ -1,7 +1,6 @@
 """`longspan report`: runs, studies, compared methods and results as one self-contained page."""
 
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from longspan.cli.options import parse
 from longspan.errors import InputError
 from longspan.files import write_atomic
 from longspan.report import find_all, render_report, report_of, run_to_sample
+from longspan.terminal import say
 
 
 @dataclass(frozen=True)
@@ -58,5 +58,5 @@ def run(arguments: list[str]) -> int:
         print_json(reports)
         return cli.DONE
     write_atomic(options.output, render_report(reports, tempo=options.tempo))
-    sys.stdout.write(f"wrote {options.output}\n")
+    say(f"wrote {options.output}\n")
     return cli.DONE

@@ -1,7 +1,6 @@
 """`longspan reproduce`: the paper's tables, computed cell by cell, and the page that shows them beside the paper's."""
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from longspan import cli
 from longspan.cli import print_json
@@ -36,6 +34,7 @@ from longspan.runtime import available_cores, first_interrupt
 from longspan.search.space import Sampling
 from longspan.search.study import Study
 from longspan.search.worker import Limits
+from longspan.terminal import Console, say
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def run(arguments: list[str]) -> int:
         finished = reproduction.run(display, lambda: interrupted() or time.monotonic() > deadline)
     _render(options, display.failures)
     if not finished and not options.json:
-        sys.stdout.write("Stopped and saved. Run the same command again to continue.\n")
+        say("Stopped and saved. Run the same command again to continue.\n")
     if interrupted():
         return cli.INTERRUPTED
     return _say_what_failed(display.failures) if display.failures else cli.DONE
@@ -185,7 +184,7 @@ class ReproductionDisplay:
 def _say_what_failed(failures: dict[Cell, str]) -> int:
     first, reason = next(iter(failures.items()))
     more = f", and {len(failures) - 1} more cells" if len(failures) > 1 else ""
-    sys.stderr.write(f"longspan: could not compute {first.row} on {first.data}: {reason}{more}\n")
+    say(f"longspan: could not compute {first.row} on {first.data}: {reason}{more}\n", error=True)
     return cli.BAD_INPUT
 
 
@@ -220,4 +219,4 @@ def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
         print_json({"page": page, "cells": len(results), "reaching_the_paper": reaching, "failed": failed})
         return
     where = f" See {options.page}" if results else ""
-    sys.stdout.write(f"Cells with a result: {len(results)}, of which at or better than the paper: {reaching}.{where}\n")
+    say(f"Cells with a result: {len(results)}, of which at or better than the paper: {reaching}.{where}\n")

@@ -1,7 +1,6 @@
 """The differences between sampling music, text and series: how samples begin, what they become, how they are shown."""
 
 import shutil
-import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from longspan.sampling.notes import Score, lowest_sounding_pitch, to_score
 from longspan.sampling.picture import to_blocks
 from longspan.sampling.prime import name_some, read_music_prime, read_series_prime, read_text_prime
 from longspan.sampling.render import render_music, render_series, render_text
+from longspan.terminal import put_out, say
 
 DEFAULT_BEATS = 64
 DEFAULT_LENGTHS = {"word": 100, "token": 100, "character": 500, "byte": 500}
@@ -116,10 +116,12 @@ class Music(Medium):
 
     def show(self, finished: list[Score], written: list[Path]) -> None:
         if not self.options.output:
-            sys.stdout.write(to_blocks(finished[0], shutil.get_terminal_size().columns) + "\n")
+            say(to_blocks(finished[0], shutil.get_terminal_size().columns) + "\n")
         seconds = round(finished[0].seconds(self.options.tempo))
         duration = f"{seconds // 60}:{seconds % 60:02d}"
-        say(written, f"{finished[0].frames} frames, {duration}, seed {self.options.seed}", self.remarks)
+        say_what_was_written(
+            written, f"{finished[0].frames} frames, {duration}, seed {self.options.seed}", self.remarks
+        )
 
     def describe(self, finished: list[Score]) -> dict:
         return {"frames": finished[0].frames, "seconds": finished[0].seconds(self.options.tempo)}
@@ -151,13 +153,13 @@ class Text(Medium):
 
     def show(self, finished: list[str], written: list[Path]) -> None:
         if written:
-            say(written, f"{self.length} {self.unit}s drawn, seed {self.options.seed}", self.remarks)
+            say_what_was_written(written, f"{self.length} {self.unit}s drawn, seed {self.options.seed}", self.remarks)
             return
         for remark in self.remarks:
-            sys.stderr.write(f"note: {remark}\n")
+            say(f"note: {remark}\n", error=True)
         for number, text in enumerate(finished, 1):
             heading = f"--- {number} of {len(finished)} ---\n" if len(finished) > 1 else ""
-            sys.stdout.write(heading + render_text(text))
+            put_out(heading + render_text(text))
 
     def describe(self, finished: list[str]) -> dict:
         return {} if self.outputs else {"text": finished}
@@ -185,9 +187,9 @@ class Series(Medium):
 
     def show(self, finished: list[np.ndarray], written: list[Path]) -> None:
         if written:
-            say(written, f"{self.length} steps drawn, seed {self.options.seed}", self.remarks)
+            say_what_was_written(written, f"{self.length} steps drawn, seed {self.options.seed}", self.remarks)
         for steps in [] if written else finished:
-            sys.stdout.write(render_series(steps, ".csv", self.record.columns).decode())
+            put_out(render_series(steps, ".csv", self.record.columns).decode())
 
     def describe(self, finished: list[np.ndarray]) -> dict:
         return {} if self.outputs else {"steps": [steps.tolist() for steps in finished]}
@@ -215,9 +217,9 @@ def unused(path: Path, num: int) -> Path:
     return candidate
 
 
-def say(written: list[Path], figures: str, remarks: list[str]) -> None:
+def say_what_was_written(written: list[Path], figures: str, remarks: list[str]) -> None:
     """Print the files written, with remarks."""
     for path in written:
-        sys.stdout.write(f"wrote {path} ({figures})\n")
+        say(f"wrote {path} ({figures})\n")
     for remark in remarks:
-        sys.stdout.write(f"note: {remark}\n")
+        say(f"note: {remark}\n")

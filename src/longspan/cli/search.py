@@ -1,6 +1,5 @@
 """`longspan search`: random search over the settings of a recipe, on all cores or many machines."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,7 @@ from longspan.search.pool import PoolOptions, run_pool
 from longspan.search.result import StudyResult
 from longspan.search.space import Sampling, StudyDefinition, check_slots, define, read_space
 from longspan.search.study import Study, create_or_continue
+from longspan.terminal import say
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,7 @@ def run(arguments: list[str]) -> int:
     pool = PoolOptions(folder, searching.workers, searching.data_dir, limits, artifacts=searching.artifacts)
     if not searching.json:
         shown = storage.hide_password(url)
-        sys.stdout.write(
-            f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n"
-        )
+        say(f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n")
     with StudyDisplay(study, quiet=searching.json) as display, first_interrupt() as interrupted:
         outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
     if outcome == "interrupted":
@@ -138,7 +136,7 @@ def _say_how_to_go_on(study: Study, *, as_json: bool) -> int:
     if as_json:
         print_json({"study": name, "status": "interrupted", "finished": finished, "slots": study.slot_count})
     else:
-        sys.stdout.write(
+        say(
             f"Stopped and saved: {finished} of {study.slot_count} slots are done.\n"
             "Run the same command again to continue, or let a worker join:\n"
             f"    longspan worker {url} --study {name}\n"
@@ -150,7 +148,7 @@ def _say_where(study: Study, *, as_json: bool) -> int:
     if as_json:
         print_json({"study": study.definition.name, "status": "elsewhere", "slots": study.slot_count})
     else:
-        sys.stdout.write(
+        say(
             f"All {study.slot_count} slots are done, but the winning run is not in this folder: a worker on "
             "the machine that has it writes the result; then run the same command again to show it.\n"
         )
@@ -164,6 +162,6 @@ def _show(study: Study, folder: Path, *, as_json: bool) -> int:
     else:
         show_result(result, folder)
     if result.winner is None:
-        sys.stderr.write(f"longspan: none of the {result.slots} slots finished with a score; see their reasons above\n")
+        say(f"longspan: none of the {result.slots} slots finished with a score; see their reasons above\n", error=True)
         return cli.DIVERGED
     return cli.DONE

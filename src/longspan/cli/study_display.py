@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -17,6 +17,7 @@ from longspan.search.result import StudyResult, run_path, winner_of
 from longspan.search.slots import Slot
 from longspan.search.space import changes
 from longspan.search.study import Study
+from longspan.terminal import Console
 
 MIN_WIDTHS = {"slot": 4, "": 8, "epoch": 5, "valid": 8}
 STYLES = {"done": "", "running": "bold", "waiting": "dim", "diverged": "red", "lost": "red", "pruned": "dim"}
@@ -37,7 +38,7 @@ class StudyDisplay:
         definition = self.study.definition
         searched = ", ".join(definition.space) or "nothing"
         self.console.print(
-            f"[bold]{definition.base.recipe}[/] on [bold]{escape(definition.base.data)}[/]: "
+            f"[bold]{escape(definition.base.recipe)}[/] on [bold]{escape(definition.base.data)}[/]: "
             f"study {escape(definition.name)}, {self.study.slot_count} slots, searching {searched}",
             soft_wrap=not self.console.is_terminal,  # a line that a program reads stays one
         )
@@ -92,7 +93,7 @@ def _table(study: Study, slots: list[Slot]) -> Group:
             "best" if best else slot.status,
             str(max(slot.curve, default=0)),
             _score(slot),
-            describe_settings(settings),
+            escape(describe_settings(settings)),
             style="green" if best else STYLES[slot.status],
         )
     counts = ", ".join(

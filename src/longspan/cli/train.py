@@ -5,7 +5,6 @@ JAX is imported when it is needed: after the options are parsed, the data are lo
 
 import dataclasses
 import functools
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -26,6 +24,7 @@ from longspan.data.music import KEYS
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt, prepare
+from longspan.terminal import Console, say
 from longspan.training.runs import Given, Run, create_run
 
 
@@ -169,7 +168,7 @@ class SealOptions:
 def seal(arguments: list[str]) -> int:
     options = parse(SealOptions, arguments, "longspan seal")
     names = Run.seal(options.path)
-    sys.stdout.write(f"Sealed {', '.join(names)} of {options.path}.\n")
+    say(f"Sealed {', '.join(names)} of {options.path}.\n")
     return cli.DONE
 
 
@@ -213,7 +212,7 @@ def run_to_end(
             result = scores_of(run, outcome.model, content, "test")
             run.write_result({**result, **facts_of(content)})
     if outcome.status == "diverged":
-        sys.stderr.write(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n")
+        say(f"longspan: diverged at {cli.with_flags(outcome.reason, ADVISED)}\n", error=True)
         return cli.DIVERGED
     if result is None:
         _say_how_to_go_on(run, SplitEvaluator(content, "valid").log_likelihood(outcome.model), watching.json)
@@ -299,7 +298,7 @@ def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:
     if as_json:
         print_json({"run": str(run.path), "status": "interrupted", "split": "valid", "log_likelihood": score})
     else:
-        sys.stdout.write(
+        say(
             f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
             f"Continue with:  longspan resume {run.path}\n"
         )

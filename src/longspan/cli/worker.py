@@ -1,6 +1,5 @@
 """`longspan worker`: join a study from any machine that can reach its storage."""
 
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from longspan.runtime import first_interrupt
 from longspan.search import storage
 from longspan.search.study import Study
 from longspan.search.worker import Job, join
+from longspan.terminal import say
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def run(arguments: list[str]) -> int:
         def on_start(study: Study, name: str, folder: Path) -> None:
             loading.close()
             if not options.quiet:
-                sys.stdout.write(f"Working on {study.definition.name} as {name}; runs are in {folder}\n")
+                say(f"Working on {study.definition.name} as {name}; runs are in {folder}\n")
 
         study, ending = join(job, interrupted=interrupted, progress=progress, on_start=on_start)
     if ending == "interrupted":
         return cli.INTERRUPTED
     if not options.quiet:
-        sys.stdout.write(f"All {study.slot_count} slots are done.\n" + ("" if study.concluded else _ELSEWHERE))
+        say(f"All {study.slot_count} slots are done.\n" + ("" if study.concluded else _ELSEWHERE))
     return cli.DONE
 
 

@@ -13,7 +13,6 @@ import hashlib
 import http.client
 import os
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator

@@ -1,0 +1,58 @@
+"""The way to a terminal: whatever is shown passes through here, so that text from outside can never control it.
+
+Names of files, settings of a stranger's run, a storage's reasons and generated text may hold the codes that move the
+cursor, retitle the window or hide what follows. Nobody has to remember to escape them: `say` and `Console` do.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+
+import rich.console
+from rich.segment import Segment
+
+from longspan.errors import printable
+
+_KEPT = re.compile(r"([\n\t]+)")
+
+
+def readable(text: str) -> str:
+    r"""The text in its lines, with everything escaped that could control a terminal.
+
+    >>> readable("first\n\x1b[2Jsecond")
+    'first\n\\x1b[2Jsecond'
+    """
+    return "".join(part if _is_harmless(part) else printable(part) for part in _KEPT.split(text))
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Write text to standard output, or to standard error."""
+    (sys.stderr if error else sys.stdout).write(readable(text))
+
+
+def put_out(content: str) -> None:
+    """Write what a user asked for, such as a generated text, to standard output: unchanged, but for a terminal."""
+    sys.stdout.write(readable(content) if sys.stdout.isatty() else content)
+
+
+def put_out_json(content: str) -> None:
+    """Write JSON to standard output, with escapes of JSON for everything that could control a terminal."""
+    sys.stdout.write("".join(part if _is_harmless(part) else _escaped(part) for part in _KEPT.split(content)))
+
+
+def _is_harmless(part: str) -> bool:
+    return part.isprintable() or _KEPT.fullmatch(part) is not None
+
+
+def _escaped(text: str) -> str:
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+class Console(rich.console.Console):
+    """A console of rich that escapes text, and leaves alone the codes by which rich itself draws."""
+
+    def render(self, *arguments, **options) -> Iterable[Segment]:
+        for segment in super().render(*arguments, **options):
+            shown = segment.text if segment.control else readable(segment.text)
+            yield segment if shown == segment.text else Segment(shown, segment.style)
