@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import msgspec
 
 import longspan
-from benchmarks.diagnosis_cases import COUNTED, FIRST, SECOND, Case
+from benchmarks.diagnosis_cases import COUNTED, FIRST, SECOND, THIRD, Case
 from longspan import runtime
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
@@ -153,7 +153,7 @@ def main() -> None:
     chosen = options.parse_args()
     environment = runtime.prepare(1)
     only = "healthy" if chosen.train_only else chosen.only
-    every = [*FIRST.seeded, *SECOND.seeded] if chosen.development else COUNTED.seeded
+    every = [*FIRST.seeded, *SECOND.seeded, *THIRD.seeded] if chosen.development else COUNTED.seeded
     cases = [(seed, case) for seed, case in every if not only or only == (case.fault or "healthy")]
     began = time.process_time()
     if chosen.train_only:

@@ -1,7 +1,14 @@
-"""Data on which the diagnosis is judged, none of which its thresholds were set on, and ways to spoil them."""
+"""Data on which the diagnosis is developed and judged, and ways to spoil them."""
 
 from __future__ import annotations
 
+import argparse
+import difflib
+import doctest
+import inspect
+import optparse
+import pdb
+import tarfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pydoc_data.topics import topics
@@ -110,6 +117,17 @@ def pieces(seed: int, songs: int = 70) -> MusicData:
     return _beginnings("pieces", _book("musedata"), seed, songs)
 
 
+def excerpts(seed: int, songs: int = 50) -> MusicData:
+    """A hundred frames out of the middle of piano pieces."""
+    book, random = _book("piano-midi"), np.random.default_rng(seed)
+    sizes = {"train": songs, "valid": 12, "test": 20}
+    chosen = {}
+    for split, size in sizes.items():
+        whole = [book.splits[split][number] for number in random.permutation(len(book.splits[split]))[:size]]
+        chosen[split] = [song[len(song) // 2 :][:100] for song in whole]
+    return MusicData("excerpts", chosen, book.frames_per_beat)
+
+
 @cache
 def _newspaper() -> TextData:
     found = longspan_data.load("ptb-chars")
@@ -134,6 +152,16 @@ def news(seed: int, length: int = 30_000) -> TextData:
 def reports(seed: int, length: int = 35_000) -> TextData:
     """Characters of its test split."""
     return _excerpt("reports", "test", seed, length)
+
+
+def code(seed: int, length: int = 28_000) -> TextData:
+    """Characters of modules of Python's standard library, as it is installed."""
+    modules = (argparse, difflib, doctest, optparse, pdb, tarfile)
+    text = inspect.getsource(modules[seed % len(modules)]).lower().replace("    ", "\t")
+    vocabulary = ("\n", *sorted(set(text) - {"\n"}))
+    ids = np.array([vocabulary.index(symbol) for symbol in text[: length + 10_000]], np.int32)
+    splits = {"train": ids[:length], "valid": ids[length : length + 5000], "test": ids[length + 5000 :]}
+    return TextData("code", "character", vocabulary, splits, 0)
 
 
 def _answered(name: str, symbols: int, steps: int, counts: dict[str, int], answer: Answer, **options) -> Pairs:
@@ -161,6 +189,14 @@ def comparisons(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = 
     counts = {"train": 75, "valid": 25, "test": 25}
     return _answered(
         "comparisons", 5, 55, counts, lambda now, then: now > then, seed=seed, lag=lag, early=early, kind=kind
+    )
+
+
+def distances(seed: int, *, lag: int = 3, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
+    """Whether a symbol of six and the one three before it differ by more than two."""
+    counts = {"train": 80, "valid": 25, "test": 25}
+    return _answered(
+        "distances", 6, 50, counts, lambda now, then: abs(now - then) > 2, seed=seed, lag=lag, early=early, kind=kind
     )
 
 

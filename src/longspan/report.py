@@ -16,12 +16,12 @@ from longspan.reporting.samples import draw_samples
 from longspan.reporting.study_report import StudyReport, study_report
 from longspan.reproduction.cells import read_results
 from longspan.reproduction.html_page import results_content
+from longspan.reproduction.past import read_past
 from longspan.reproduction.values import (
     LETTERS,
     PAPER_ROWS,
     ResultsValues,
     methods_beside,
-    read_memories,
     read_remarks,
     results_values,
 )
@@ -60,7 +60,7 @@ def find(path: Path) -> Found:
             f"expected the folder of a run, a study, compared methods or results, got {path}; `longspan train` "
             "makes a run"
         )
-    return results_values(results, read_remarks(path), methods_beside(path, PAPER_ROWS), read_memories(path))
+    return results_values(results, read_remarks(path), methods_beside(path, PAPER_ROWS), read_past(path))
 
 
 def run_to_sample(found: Found) -> Run | None:

@@ -7,8 +7,10 @@ import pytest
 
 from longspan.errors import InputError
 from longspan.reproduction.cells import Cell, cell_result, paper_figures, table_cells
+from longspan.reproduction.html_page import results_content
 from longspan.reproduction.markdown_page import render_page
-from longspan.reproduction.values import read_memories, read_remarks, remembering_of, results_values
+from longspan.reproduction.past import read_past
+from longspan.reproduction.values import read_remarks, results_values
 from tests.support.reproduction_results import failed_study, make_result, study_result
 
 
@@ -110,7 +112,26 @@ def test_figures_with_memory_stand_beside_the_row_without_it(tmp_path):
     (folder / "jsb.json").write_text(json.dumps({"data": "jsb", "seeds": seeds}))
     words = [{"recipe": "sgd+clw", "test_with_memory": {"log_likelihood": -4.7, "perplexity": 107.5}}]
     (folder / "ptb-words.json").write_text(json.dumps({"data": "ptb-words", "seeds": words}))
-    values = results_values({}, memories=read_memories(tmp_path))
-    shown = {(cell.row, cell.data): remembering_of(cell) for cell in values.cells if cell.remembering}
+    values = results_values({}, past=read_past(tmp_path))
+    shown = {(cell.row, cell.data): str(cell.remembering) for cell in values.cells if cell.remembering}
     assert shown == {("nade:sgd", "jsb"): "-4.50 ± 0.35", ("sgd+cl", "ptb-words"): "107.50 (1 seed)"}
     assert "| -4.50 ± 0.35 |" in render_page(values)
+
+
+def test_what_a_repeat_costs_is_shown_by_network_over_seeds(tmp_path):
+    folder = tmp_path / "repeats"
+    folder.mkdir()
+    told = {"network": "nade:sgd+t", "changes": {}, "without_memory": 0.9, "lost_without_past": 2.0}
+    leaky = {"network": "nade:sgd", "changes": {"leaky_share": 0.5}, "seed": 1, "without_memory": 0.9}
+    runs = [
+        told | {"seed": 1, "test": -4.7, "price_of_a_repeat": 0.5, "lost_beyond_8": 0.01},
+        told | {"seed": 2, "test": -4.9, "price_of_a_repeat": 0.6, "lost_beyond_8": 0.03},
+        leaky | {"test": -5.0, "price_of_a_repeat": 0.75, "lost_without_past": 1.5, "lost_beyond_8": 0.25},
+    ]
+    (folder / "jsb.json").write_text(json.dumps({"data": "jsb", "runs": runs}))
+    values = results_values({}, past=read_past(tmp_path))
+    page = render_page(values)
+    assert "| jsb | nade:sgd+t | -4.800 ± 0.141 | 0.55 ± 0.07 | 0.90 | 2.000 | 0.020 | 2 |" in page
+    assert "| jsb | nade:sgd --leaky-share 0.5 | -5.000 | 0.75 | 0.90 | 1.500 | 0.250 | 1 |" in page
+    assert "nade:sgd --leaky-share 0.5" in results_content(values)
+    assert "What a repeat costs" not in results_content(results_values({}))

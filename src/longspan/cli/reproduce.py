@@ -21,12 +21,12 @@ from longspan.reporting.methods_report import MethodsReport
 from longspan.reproduction.agenda import Plan, Task
 from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
 from longspan.reproduction.markdown_page import render_page
+from longspan.reproduction.past import read_past
 from longspan.reproduction.run import Reproduction, Settings
 from longspan.reproduction.values import (
     LETTERS,
     PAPER_ROWS,
     methods_beside,
-    read_memories,
     read_remarks,
     results_values,
 )
@@ -208,7 +208,7 @@ def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
     results = read_results(options.out)
     methods = methods_beside(options.out, PAPER_ROWS)
     if results:
-        values = results_values(results, read_remarks(options.out), methods, read_memories(options.out))
+        values = results_values(results, read_remarks(options.out), methods, read_past(options.out))
         write_atomic(options.page, render_page(values))
     if methods:
         _write_claims(methods, methods_beside(options.out, LETTERS), options.claims_page)

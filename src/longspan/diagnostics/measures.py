@@ -28,14 +28,12 @@ class Standards(msgspec.Struct, frozen=True):
     Attributes:
         train, valid: of the best weights, without dropout, on steps of both splits.
         rates: of the training frequencies alone, on the validation split.
-        train_rates: likewise on the training split: one of the splits may be harder in itself.
         stake: what knowledge could save over the rates: all of their loss; for numbers, half the targets' variance.
     """
 
     train: float
     valid: float
     rates: float
-    train_rates: float
     stake: float
 
 
@@ -114,10 +112,10 @@ def _standards(model, data: Dataset, split: str, led: Steps, walked: Walk, steps
         return float(log_probs(model, walked_there.hidden, there.targets)[there.mask].mean())
 
     # Those of any data set, also where one has better ones of its own.
-    rates, train_rates = (Dataset.baselines(data, each).rows()[0][1] for each in ("valid", "train"))
+    rates = Dataset.baselines(data, "valid").rows()[0][1]
     numbers = data.record.predicted == "numbers"
     stake = rates["squared_error"] / 2 if numbers else abs(rates["log_likelihood"])
-    return Standards(score("train"), score("valid"), rates["log_likelihood"], train_rates["log_likelihood"], stake)
+    return Standards(score("train"), score("valid"), rates["log_likelihood"], stake)
 
 
 def _led(model: SequenceModel, data: Dataset, split: str, steps: int) -> tuple[Steps, Walk]:

@@ -5,8 +5,9 @@ from longspan.reporting import markup
 from longspan.reporting.charts import TONES, Chart, Pair, PairChart, Series, framed
 from longspan.reporting.study_report import spans_decades
 from longspan.reproduction.cells import Figures, TableName
+from longspan.reproduction.past import REPEATS_HEADER, repeats_cells, with_spread
 from longspan.reproduction.tables import MUSIC_SETS
-from longspan.reproduction.values import CellValue, ResultsValues, TrialPoint, protocol_of, test_of, with_spread
+from longspan.reproduction.values import CellValue, ResultsValues, TrialPoint, protocol_of, test_of
 
 INTRODUCTION = (
     "The two tables of <cite>Advances in Optimizing Recurrent Networks</cite>. “Paper’s protocol” is the paper’s own "
@@ -20,6 +21,12 @@ LEGEND = (
     '<ul class="legend"><li><i class="ring"></i>paper</li>'
     '<li class="good-text"><i class="dot"></i>our best, at or better</li>'
     '<li class="bad-text">◆ our best, behind</li></ul>'
+)
+ABOUT_REPEATS = (
+    "Mean loss at frames with which the song went on before, after the longest match of the frames just heard, over "
+    "that at all other frames: 0 for a network that remembers, 1 for one that has no idea. Networks alone, nothing "
+    "copied; the letter T tells a network as an input what followed before. Beside it what a network loses when its "
+    "state is cut off."
 )
 SETTINGS_DRAWN = ("learning_rate", "hidden_size", "recurrent_scale", "input_scale", "momentum", "l1")
 
@@ -37,6 +44,7 @@ def results_content(values: ResultsValues) -> str:
         *_tables(values, "table1"),
         "<h3>Table 2: text</h3>",
         *_tables(values, "table2"),
+        *_repeats(values),
     ]
     if scatters:
         about = "Trials of each music cell's best search: how far their validation scores are below that of the winner."
@@ -62,7 +70,8 @@ def _tiles(values: ResultsValues) -> list[str]:
 
 def _tables(values: ResultsValues, name: TableName) -> list[str]:
     music = name == "table1"
-    header = ["", "test, paper", "test, paper’s protocol", "test, our best", "train, paper", "train, our best"]
+    header = ["", "test, paper", "test, paper’s protocol", "test, our best"]
+    header += [f"test, with memory of the {'song' if music else 'text'}", "train, paper", "train, our best"]
     header += ["accuracy %, paper", "accuracy %, our best"] if music else []
     header += ["trials", "seeds"]
     made = []
@@ -76,7 +85,8 @@ def _tables(values: ResultsValues, name: TableName) -> list[str]:
 def _row(cell: CellValue, *, music: bool) -> str:
     paper, ours, spread = cell.paper, cell.ours, cell.spread
     cells = [markup.number_cell(number(paper.test)), markup.number_cell(protocol_of(cell)), _ours(cell)]
-    cells += [markup.number_cell(number(paper.train)), markup.number_cell(_spread_of("train", ours, spread))]
+    cells += [markup.number_cell(str(cell.remembering or "")), markup.number_cell(number(paper.train))]
+    cells += [markup.number_cell(_spread_of("train", ours, spread))]
     if music:
         cells += [
             markup.number_cell(_spread_of("accuracy", paper, None, 100.0)),
@@ -84,6 +94,18 @@ def _row(cell: CellValue, *, music: bool) -> str:
         ]
     cells += [markup.cell(str(cell.tried or "")), markup.cell(str(cell.seeds or ""))]
     return markup.row(cell.row, cells)
+
+
+def _repeats(values: ResultsValues) -> list[str]:
+    """What a repeat costs networks alone, a table per data set."""
+    if not values.repeats:
+        return []
+    made = ["<h3>What a repeat costs</h3>", f"<p>{ABOUT_REPEATS}</p>"]
+    for data in dict.fromkeys(row.data for row in values.repeats):
+        shown = [repeats_cells(row) for row in values.repeats if row.data == data]
+        rows = [markup.row(network, [markup.number_cell(text) for text in texts]) for _, network, *texts in shown]
+        made.append(markup.table(data, ["", *REPEATS_HEADER[2:]], rows, "nats per frame, test split"))
+    return made
 
 
 def _spread_of(name: str, figures: Figures | None, spread: Figures | None, scale: float = 1.0) -> str:

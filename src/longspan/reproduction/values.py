@@ -1,6 +1,5 @@
 """The content of the page of results as plain values: every cell beside the paper's and the paper's protocol."""
 
-import statistics
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,6 @@ from longspan.config import TrainConfig, as_dict
 from longspan.errors import InputError
 from longspan.files import read_toml
 from longspan.metrics import METRICS, number
-from longspan.recipes import parse
 from longspan.reporting.methods_report import MethodsReport, WinnerValue, methods_report
 from longspan.reproduction.cells import (
     Cell,
@@ -24,18 +22,11 @@ from longspan.reproduction.cells import (
     reaches_paper,
     table_cells,
 )
+from longspan.reproduction.past import Past, Remembering, Repeating, with_spread
 
 REMARKS = "remarks.toml"
 PAPER_ROWS, LETTERS = "claims", "letters"
 """Folders of compared methods beside the cells of the tables: the paper's rows, and letter by letter."""
-
-
-class Remembering(msgspec.Struct, frozen=True):
-    """Test figures of a recipe with memory, over seeds."""
-
-    mean: float
-    spread: float | None
-    seeds: int
 
 
 class CellValue(msgspec.Struct, frozen=True):
@@ -95,6 +86,7 @@ class ResultsValues(msgspec.Struct, frozen=True, tag="results", tag_field="repor
     environments: list[dict[str, str]]
     """Versions and machines with which the results were computed."""
     trials: list[TrialPoint] = []
+    repeats: list[Repeating] = []
 
     def of(self, table: TableName) -> list[CellValue]:
         return [cell for cell in self.cells if cell.table == table]
@@ -104,15 +96,15 @@ def results_values(
     results: dict[Cell, CellResult],
     remarks: dict[str, str] | None = None,
     methods: MethodsReport | None = None,
-    memories: dict[tuple[str, str], Remembering] | None = None,
+    past: Past | None = None,
 ) -> ResultsValues:
     """Everything the page shows; `methods` has the winners of the paper's protocol."""
-    remarks, memories = remarks or {}, memories or {}
+    remarks, past = remarks or {}, past or Past()
     winners = {(arm.arm, each.data): arm.winner for each in (methods.sets if methods else []) for arm in each.arms}
     cells = [
         msgspec.structs.replace(
             _cell_value(cell, results.get(cell), winners.get((cell.row, cell.data)), remarks.get(cell.name, "")),
-            remembering=memories.get((cell.row, cell.data)),
+            remembering=past.memories.get((cell.row, cell.data)),
         )
         for table in ("table1", "table2")
         for cell in table_cells(table)
@@ -123,28 +115,13 @@ def results_values(
         if environment not in environments:
             environments.append(environment)
     trials = [point for result in results.values() if result.table == "table1" for point in _trial_points(result)]
-    return ResultsValues(cells, environments, trials)
+    return ResultsValues(cells, environments, trials, past.repeats)
 
 
 def methods_beside(results: Path, name: str) -> MethodsReport | None:
     """The comparison of methods in a folder beside the cells of the tables; None if there is none yet."""
     studies = read_studies(results / name)
     return methods_report(studies) if studies else None
-
-
-def read_memories(results: Path) -> dict[tuple[str, str], Remembering]:
-    """Test figures with memory by row and data set, from the files that `longspan train` with the letter w made."""
-    found = {}
-    for file in sorted((results / "memory").glob("*.json")):
-        document = msgspec.json.decode(file.read_bytes())
-        seeds = document["seeds"]
-        recipe = parse(seeds[0]["recipe"])
-        row = str(recipe._replace(letters=recipe.letters - {"w"}))
-        scores = [each["test_with_memory"] for each in seeds]
-        values = [score.get("perplexity", score["log_likelihood"]) for score in scores]
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        found[row, document["data"]] = Remembering(statistics.fmean(values), spread, len(values))
-    return found
 
 
 def read_remarks(folder: Path) -> dict[str, str]:
@@ -204,19 +181,6 @@ def protocol_of(cell: CellValue) -> str:
     diverged = f"{winner.diverged} of {winner.seeds} diverged" if winner.diverged else ""
     shown = with_spread(winner.test.get(cell.metric), winner.spread.get(cell.metric))
     return f"{shown} ({diverged})" if shown and diverged else shown or diverged
-
-
-def remembering_of(cell: CellValue) -> str:
-    """The test figure with memory of the song, with its standard deviation over seeds or their number."""
-    known = cell.remembering
-    if known is None:
-        return ""
-    return with_spread(known.mean, known.spread) + (" (1 seed)" if known.seeds == 1 else "")
-
-
-def with_spread(value: float | None, spread: float | None) -> str:
-    """A figure with its standard deviation over seeds, if they are known."""
-    return number(value) + ("" if value is None or spread is None else f" ± {number(spread)}")
 
 
 def _trial_points(result: CellResult) -> list[TrialPoint]:
