@@ -192,11 +192,11 @@ def comparisons(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = 
     )
 
 
-def distances(seed: int, *, lag: int = 3, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
-    """Whether a symbol of six and the one three before it differ by more than two."""
-    counts = {"train": 80, "valid": 25, "test": 25}
+def distances(seed: int, *, lag: int = 2, early: int = 0, kind: type[Pairs] = Pairs) -> Pairs:
+    """Whether a symbol of four and the one before the last differ by more than one."""
+    counts = {"train": 90, "valid": 25, "test": 25}
     return _answered(
-        "distances", 6, 50, counts, lambda now, then: abs(now - then) > 2, seed=seed, lag=lag, early=early, kind=kind
+        "distances", 4, 50, counts, lambda now, then: abs(now - then) > 1, seed=seed, lag=lag, early=early, kind=kind
     )
 
 
