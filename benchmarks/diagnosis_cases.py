@@ -395,13 +395,10 @@ def _case_set(of: Sources, first_seed: int) -> CaseSet:
 
 
 FIRST = CaseSet(FIRST_FAULTS, FIRST_HEALTHY, 500)
-SECOND = _case_set(
-    Sources(given.tunes, given.news, given.parities, 0, (26, 13), (35, 25), (12, 20, 12, 6, 8)), first_seed=7000
-)
-THIRD = _case_set(
-    Sources(given.pieces, given.reports, given.comparisons, 10, (24, 11), (28, 30), (10, 18, 10, 7, 9)),
-    first_seed=9000,
-)
+SECOND_SOURCES = Sources(given.tunes, given.news, given.parities, 0, (26, 13), (35, 25), (12, 20, 12, 6, 8))
+SECOND = _case_set(SECOND_SOURCES, first_seed=7000)
+THIRD_SOURCES = Sources(given.pieces, given.reports, given.comparisons, 10, (24, 11), (28, 30), (10, 18, 10, 7, 9))
+THIRD = _case_set(THIRD_SOURCES, first_seed=9000)
 COUNTED = _case_set(
     Sources(given.excerpts, given.code, given.distances, 5, (29, 14), (33, 27), (14, 22, 13, 4, 11)),
     first_seed=12_000,
