@@ -70,7 +70,7 @@ def test_the_summary_counts_seeds_and_the_picture_is_well_formed():
 
 
 def test_a_study_is_resumed_and_split_into_shards(tmp_path):
-    def study(shard=None):
+    def study(shard=None, seconds=0.05):
         return run_study(
             BridgingFolder(tmp_path, shard or Shard()),
             ["memorization"],
@@ -79,7 +79,7 @@ def test_a_study_is_resumed_and_split_into_shards(tmp_path):
             shard=shard,
             slots=2,
             seeds=1,
-            seconds=0.05,
+            seconds=seconds,
         )
 
     first = next(iter(study()))
@@ -88,6 +88,8 @@ def test_a_study_is_resumed_and_split_into_shards(tmp_path):
     assert len(rest) == 5
     assert len(read_attempts(tmp_path)) == 6
     assert list(study()) == []
+    with pytest.raises(InputError, match=r"has runs of 0.05 s, asked for 20 s"):
+        list(study(seconds=20.0))
     assert {each.settings["learning_rate"] for each in read_attempts(tmp_path) if each.stage == "seed"}
 
 

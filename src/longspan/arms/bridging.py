@@ -120,6 +120,8 @@ class Attempt(msgspec.Struct, frozen=True):
     settings: dict
     version: str
     processor: str
+    limit: float = SECONDS
+    """Processor seconds that the run might use; lines without it are of the usual limit."""
 
     @property
     def key(self) -> tuple:
@@ -186,6 +188,7 @@ def run_study(
             continue
         data = TaskData(cell[0], cell[1])
         ended = {attempt.key: attempt for attempt in read_attempts(folder.folder)}
+        _refuse_other_limits(folder.folder, ended, seconds)
         for key in _keys_of(cell, slots, seeds):
             if key in ended:
                 continue
@@ -195,6 +198,16 @@ def run_study(
             ended[key] = attempt
             folder.add(attempt)
             yield attempt
+
+
+def _refuse_other_limits(folder: Path, ended: dict[tuple, Attempt], seconds: float) -> None:
+    """Methods are compared at equal time only."""
+    others = sorted({attempt.limit for attempt in ended.values()} - {seconds})
+    if others:
+        raise InputError(
+            f"{folder} has runs of {others[0]:g} s, asked for {seconds:g} s: give another folder, or the same seconds",
+            fields=["seconds"],
+        )
 
 
 def _keys_of(cell: tuple[str, int, str], slots: int, seeds: int) -> list[tuple]:
@@ -303,4 +316,5 @@ def _attempt(
         settings={name: as_dict(config)[name] for name in METHODS[key[2]].space},
         version=__version__,
         processor=processor_name(),
+        limit=seconds,
     )
