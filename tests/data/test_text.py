@@ -1,5 +1,6 @@
 """Tokens of the Penn Treebank as the paper counts them, and of a user's text."""
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.data import load
-from longspan.data import text as text_module
 from longspan.data.text import TextData, load_text_file
 from longspan.data.vocabulary import Unit, Vocabulary
 from longspan.errors import InputError
+from longspan.limits import TEXT_BYTES, UNBROKEN_BYTES
 from tests.support.real_data import DATA, needs_benchmarks
 
 LINES = [f"the cat number {word} sat on the mat" for word in "abcdefghijklmnopqrst"]
@@ -141,12 +142,13 @@ def test_one_long_line_is_cut_where_no_symbol_is_split(tmp_path: Path, unit: Uni
     assert len(data.splits["test"]) == pytest.approx(len(data.splits["train"]) / 18, rel=0.05)
 
 
-def test_a_text_without_blanks_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_module, "UNBROKEN_BYTES", 100)
+def test_a_text_without_blanks_may_be_long(tmp_path: Path) -> None:
+    text = "天地玄黃宇宙洪荒" * (UNBROKEN_BYTES // 20)
+    assert len(text.encode()) > UNBROKEN_BYTES
     path = tmp_path / "chinese.txt"
-    path.write_text("天地玄黃宇宙洪荒" * 100)
+    path.write_text(text)
     data = load_text_file(path, "chinese")
-    assert "".join(data.symbols.decode(data.splits[split]) for split in data.splits).strip() == "天地玄黃宇宙洪荒" * 100
+    assert "".join(data.symbols.decode(data.splits[split]) for split in data.splits).strip() == text
     with pytest.raises(InputError, match="without a space"):
         load_text_file(path, "chinese", "word")
 
@@ -207,10 +209,9 @@ def test_unusable_texts_are_refused(tmp_path: Path, content: bytes, reason: str)
         load_text_file(path, "bad")
 
 
-def test_a_large_text_is_refused_unread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_module, "TEXT_BYTES", 100)
-    monkeypatch.setattr(text_module, "_unified_newlines", lambda _: pytest.fail("read"))
-    with pytest.raises(InputError, match="more than the 100 allowed"):
+def test_a_large_text_is_refused(path: Path) -> None:
+    os.truncate(path, TEXT_BYTES + 1)
+    with pytest.raises(InputError, match=f"more than the {TEXT_BYTES} allowed"):
         load_text_file(path, "big")
 
 

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 import longspan
 from longspan.files import write_atomic
-from tests.faults.experiments import EXPERIMENTS, Bench
+from tests.faults.experiments import EXPERIMENTS, Bench, Experiment
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "reliability.json"
@@ -67,19 +68,20 @@ class Counts(msgspec.Struct):
     passes: list[Pass]
 
     @staticmethod
-    def read(file: Path = RESULTS) -> "Counts":
+    def read(file: Path = RESULTS, experiments: Mapping[str, Experiment] = EXPERIMENTS) -> "Counts":
         known = msgspec.json.decode(file.read_bytes(), type=Counts) if file.exists() else Counts([Pass({})])
         for one in known.passes:
-            for name, experiment in EXPERIMENTS.items():
+            for name, experiment in experiments.items():
                 one.experiments.setdefault(name, Count(experiment.goal)).goal = experiment.goal
-            one.experiments = {name: one.experiments[name] for name in EXPERIMENTS}
+            one.experiments = {name: one.experiments[name] for name in experiments}
         return known
 
     @property
     def current(self) -> Pass:
         """The pass to go on with: the last one, or another one if that is complete."""
-        if self.passes[-1].complete:
-            self.passes.append(Pass({name: Count(experiment.goal) for name, experiment in EXPERIMENTS.items()}))
+        last = self.passes[-1]
+        if last.complete:
+            self.passes.append(Pass({name: Count(count.goal) for name, count in last.experiments.items()}))
         return self.passes[-1]
 
     def write(self, file: Path = RESULTS) -> None:
@@ -89,9 +91,8 @@ class Counts(msgspec.Struct):
         write_atomic(file, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
 
-def try_portion(name: str, count: Count, bench: Bench, pass_number: int = 0) -> None:
+def try_portion(experiment: Experiment, count: Count, bench: Bench, pass_number: int = 0) -> None:
     """Try one portion of an experiment, and before the first one its control; every pass draws other faults."""
-    experiment = EXPERIMENTS[name]
     if count.control_tried == 0:
         control = experiment.control(bench, 0)
         count.control_tried, count.control_wrong = control.tried, len(control.wrong)
@@ -108,13 +109,13 @@ def current_commit() -> str:
     return told.stdout.strip() or "unknown"
 
 
-def table(counts: Counts) -> str:
+def table(counts: Counts, experiments: Mapping[str, Experiment] = EXPERIMENTS) -> str:
     """The counts as a table in Markdown, those of several passes joined by plus signs."""
     lines = [
         "| promise | tried | of | went wrong | control: without, went wrong | others |",
         "| --- | ---: | ---: | ---: | --- | --- |",
     ]
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in experiments.items():
         found = [one.experiments[name] for one in counts.passes]
         begun = [count for count in found if count.portions] or found[:1]
         tried = " + ".join(f"{count.tried:,}" for count in begun)
@@ -170,7 +171,7 @@ def try_often(name: str, counts: Counts, bench: Bench, portions: int | None) -> 
     count, done = counts.passes[-1].experiments[name], 0
     while count.left and done != portions:
         began, done = time.monotonic(), done + 1
-        try_portion(name, count, bench, len(counts.passes) - 1)
+        try_portion(EXPERIMENTS[name], count, bench, len(counts.passes) - 1)
         counts.write()
         seconds = time.monotonic() - began
         sys.stdout.write(f"{name}: {count.tried} of {count.goal}, {len(count.wrong)} wrong, {seconds:.0f} s\n")

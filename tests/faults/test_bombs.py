@@ -13,7 +13,7 @@ import pytest
 
 from longspan import limits
 from longspan.data import MusicData, TextData
-from longspan.data.archive import read_set, write_set
+from longspan.data.archive import BLOCK, read_set, write_set
 from longspan.data.midi import read_notes
 from longspan.data.text import load_text_file
 from longspan.data.zips import open_zip
@@ -109,10 +109,9 @@ def test_the_limits_leave_room_for_ten_nottinghams_in_any_type():
     assert limits.most_unpacked(88 * 4_000_000 // 1029) < 88 * 4_000_000  # zeros, as deflate packs them
 
 
-def test_what_is_packed_like_a_bomb_is_stored_so_that_it_can_be_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "FREE_RATIO_BYTES", 10_000)
-    monkeypatch.setattr(limits, "ARCHIVE_RATIO", 100)
-    song = np.tile(np.eye(88, dtype=np.uint8)[40], (50_000, 1))
+def test_what_is_packed_like_a_bomb_is_stored_so_that_it_can_be_read_again(tmp_path):
+    song = np.zeros((limits.FREE_RATIO_BYTES // 88 + 1, 88), np.uint8)
+    song[::100_000, 40] = 1
     data = MusicData("x", {"train": [song], "valid": [song[:5]], "test": [song[:5]]}, 2)
     write_set(tmp_path / "a.npz", data)
     assert read_set(tmp_path / "a.npz", "x").fingerprint == data.fingerprint
@@ -138,9 +137,9 @@ def test_tokens_are_stored_small_and_read_whole(tmp_path):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [bool, np.int16, np.float16, ">f8", np.longdouble])
-def test_rolls_of_any_type_and_order_are_read_in_blocks(tmp_path, monkeypatch, dtype, order):
-    monkeypatch.setattr("longspan.data.archive.BLOCK", 1000)
-    songs = [np.random.default_rng(n).integers(0, 2, (37 + n, 88)) for n in range(3)]
+def test_rolls_of_any_type_and_order_are_read_in_blocks(tmp_path, dtype, order):
+    lengths = (BLOCK // 80, 37, 38)  # a roll of one block and a part of another, along either axis
+    songs = [np.random.default_rng(length).integers(0, 2, (length, 88)) for length in lengths]
     names = ("train/a", "valid/b", "test/c")
     stored = {name: np.array(song, dtype, order=order) for name, song in zip(names, songs, strict=True)}
     np.savez_compressed(tmp_path / "a.npz", **stored)
@@ -149,14 +148,16 @@ def test_rolls_of_any_type_and_order_are_read_in_blocks(tmp_path, monkeypatch, d
         np.testing.assert_array_equal(data.splits[split][0], song)
 
 
-def test_a_text_read_in_blocks_is_the_text_read_at_once(tmp_path, monkeypatch):
-    lines = [f"line {n} ä\U0001f3b5 of {'many ' * (n % 7)}words" for n in range(200)]
-    (tmp_path / "a.txt").write_text("\r\n".join(lines))
-    for unit in ("word", "character"):
-        whole = load_text_file(tmp_path / "a.txt", "x", unit)
-        with monkeypatch.context() as patch:
-            patch.setattr("longspan.data.text.UNBROKEN_BYTES", 64)
-            assert load_text_file(tmp_path / "a.txt", "x", unit).fingerprint == whole.fingerprint
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_a_text_of_several_blocks_is_read_whole(tmp_path, unit):
+    lines = [f"line {n % 99} ä\U0001f3b5 of {'many ' * (n % 7)}words\n" for n in range(60_000)]
+    text = "".join(lines)
+    assert len(text.encode()) > 2 * limits.UNBROKEN_BYTES
+    (tmp_path / "a.txt").write_bytes(text.replace("\n", "\r\n").encode())
+    data = load_text_file(tmp_path / "a.txt", "x", unit)
+    ends = (0, 54_000, 57_000, 60_000)
+    for split, start, stop in zip(data.splits, ends[:-1], ends[1:], strict=True):
+        assert data.symbols.decode(data.splits[split]).splitlines(keepends=True) == lines[start:stop]
 
 
 def test_a_song_of_an_hour_is_read(tmp_path):

@@ -45,7 +45,7 @@ def test_a_portion_of_every_experiment_holds_and_its_control_does_not(name, benc
     assert EXPERIMENTS[name].control(bench, 0).wrong
 
 
-def test_portions_add_up_and_a_control_that_holds_is_a_failure(bench, monkeypatch, tmp_path):
+def test_portions_add_up_and_a_control_that_holds_is_a_failure(bench, tmp_path):
     seeds = []
 
     def portion(bench: Bench, seed: int) -> Tally:
@@ -53,22 +53,21 @@ def test_portions_add_up_and_a_control_that_holds_is_a_failure(bench, monkeypatc
         return Tally(3, ["something"] if seed == 1 else [])
 
     tried = experiments.Experiment("it holds", 7, portion, lambda bench, seed: Tally(1, []), "nothing")
-    monkeypatch.setattr(suite, "EXPERIMENTS", {"it": tried})
-    counts = suite.Counts.read(tmp_path / "none.json")
+    counts = suite.Counts.read(tmp_path / "none.json", {"it": tried})
     for _ in range(2):
-        suite.try_portion("it", counts.current.experiments["it"], bench)
+        suite.try_portion(tried, counts.current.experiments["it"], bench)
     counts.write(tmp_path / "counts.json")
-    counts = suite.Counts.read(tmp_path / "counts.json")
+    counts = suite.Counts.read(tmp_path / "counts.json", {"it": tried})
     count = counts.current.experiments["it"]
     assert (seeds, count.tried, count.wrong, count.left, count.held) == ([0, 1], 6, ["something"], True, False)
     count.wrong = []
     assert not count.held
     count.control_wrong = 1
     assert count.held
-    assert "| it holds | 6 | 7 | 0 | nothing: 1 of 1 | - |" in suite.table(counts)
+    assert "| it holds | 6 | 7 | 0 | nothing: 1 of 1 | - |" in suite.table(counts, {"it": tried})
 
 
-def test_a_complete_pass_is_followed_by_another_with_other_faults(bench, monkeypatch, tmp_path):
+def test_a_complete_pass_is_followed_by_another_with_other_faults(bench, tmp_path):
     seeds = []
 
     def portion(bench: Bench, seed: int) -> Tally:
@@ -76,13 +75,12 @@ def test_a_complete_pass_is_followed_by_another_with_other_faults(bench, monkeyp
         return Tally(3, [])
 
     tried = experiments.Experiment("it holds", 3, portion, lambda bench, seed: Tally(1, ["it"]), "nothing")
-    monkeypatch.setattr(suite, "EXPERIMENTS", {"it": tried})
-    counts = suite.Counts.read(tmp_path / "none.json")
+    counts = suite.Counts.read(tmp_path / "none.json", {"it": tried})
     for number in range(2):
-        suite.try_portion("it", counts.current.experiments["it"], bench, number)
+        suite.try_portion(tried, counts.current.experiments["it"], bench, number)
         assert counts.passes[number].complete
     assert seeds == [0, suite.PORTIONS]
-    assert "| it holds | 3 + 3 | 3 | 0 + 0 | nothing: 1 of 1 + 1 of 1 | - |" in suite.table(counts)
+    assert "| it holds | 3 + 3 | 3 | 0 + 0 | nothing: 1 of 1 + 1 of 1 | - |" in suite.table(counts, {"it": tried})
 
 
 def test_the_page_shows_the_counts_of_the_suite():

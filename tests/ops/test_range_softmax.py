@@ -70,12 +70,13 @@ def test_squares_and_descent_by_rows(path, case):
     np.testing.assert_array_equal(floats[1], before)  # in place only inside a program
 
 
-@pytest.mark.parametrize("room", [0, 1])
-def test_descent_without_room_for_every_softmax(native_path, room, monkeypatch):
-    monkeypatch.setattr(factored, "STEPS_KEPT", room)
-    floats, ranges, scale = make(24, 300, 16, 9)
+@pytest.mark.parametrize("kept", ["some", "none"])
+def test_descent_without_room_for_every_softmax(native_path, kept):
+    floats, ranges, scale = make(3 * factored.STEPS_KEPT, 60, 16, 2)
     *_, by_weights, by_bias = dense(floats, ranges, scale)
     _, of_loss = factored.log_prob_and_gradient(*floats, *ranges, scale)
+    assert np.sum(ranges[2] - ranges[1]) > len(of_loss.kept)
+    of_loss = of_loss if kept == "some" else of_loss._replace(kept=jnp.zeros(0))
     weights, bias = of_loss.descend(tuple(floats[1:]), jnp.float32(1))
     np.testing.assert_allclose(weights, floats[1] + by_weights, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(bias, floats[2] + by_bias, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,6 @@
 """Generated steps follow the model's distribution, priming is running the model, and seeds mean what they say."""
 
+import dataclasses
 import itertools
 
 import equinox as eqx
@@ -12,8 +13,8 @@ from jaxtyping import Array
 from longspan.config import OUTPUTS_FOR, TrainConfig
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel, build
-from longspan.models.outputs import FREE, OFF, ON
-from longspan.models.parts import Candidates, Cell, Output
+from longspan.models.outputs import FREE, OFF, ON, Bernoulli
+from longspan.models.parts import Candidates, Cell
 from longspan.sampling import generate as generation
 from longspan.sampling.generate import FromModel, Proposal, generate, state_after
 from tests.support import reference
@@ -105,37 +106,39 @@ def sharpened(probabilities, last, temperature):
     return result
 
 
-@pytest.fixture
-def many_candidates(monkeypatch):
-    """So many that choosing among them is as good as drawing from the distribution itself."""
-    monkeypatch.setattr(Output, "candidates_drawn", 100)
+class Thorough(Bernoulli):
+    """Draws so many candidates that choosing among them is as good as drawing from the distribution itself."""
+
+    candidates_drawn = 100
 
 
-@pytest.mark.usefixtures("many_candidates")
+@pytest.fixture(scope="module")
+def thorough(music) -> SequenceModel:
+    return dataclasses.replace(music, output=Thorough(music.output.weights, music.output.bias))
+
+
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_a_temperature_decides_which_notes_but_not_how_many(music, temperature):
+def test_a_temperature_decides_which_notes_but_not_how_many(thorough, temperature):
     prime = np.array([[1, 0, 1]], np.uint8)
-    samples = generate(music, length=1, num=4000, key=KEY, temperature=temperature, prime=prime)
-    exact = sharpened(probabilities_of_frames(music, prime.tolist()), (1, 0, 1), temperature)
+    samples = generate(thorough, length=1, num=4000, key=KEY, temperature=temperature, prime=prime)
+    exact = sharpened(probabilities_of_frames(thorough, prime.tolist()), (1, 0, 1), temperature)
     found = count(samples)
     for frame, probability in exact.items():
         assert found.get(frame, 0) / len(samples) == pytest.approx(probability, abs=0.04)
 
 
-@pytest.mark.usefixtures("many_candidates")
-def test_temperature_zero_takes_the_likeliest_of_the_frames_with_these_numbers_of_notes(music):
+def test_temperature_zero_takes_the_likeliest_of_the_frames_with_these_numbers_of_notes(thorough):
     prime = np.array([[1, 0, 1]], np.uint8)
-    samples = generate(music, length=1, num=200, key=KEY, temperature=0, prime=prime)
-    exact = sharpened(probabilities_of_frames(music, prime.tolist()), (1, 0, 1), 0.01)
+    samples = generate(thorough, length=1, num=200, key=KEY, temperature=0, prime=prime)
+    exact = sharpened(probabilities_of_frames(thorough, prime.tolist()), (1, 0, 1), 0.01)
     likeliest = {frame for frame, probability in exact.items() if probability > 0.001}
     # Of a rare number of notes, few frames are drawn, and the likeliest may be missing.
     assert sum(number for frame, number in count(samples).items() if frame in likeliest) > 190
 
 
-@pytest.mark.usefixtures("many_candidates")
-def test_silence_is_avoided_and_the_rest_keeps_its_proportions(music):
-    samples = generate(music, length=1, num=4000, key=KEY, avoid_silence=True)
-    exact = probabilities_of_frames(music, [])
+def test_silence_is_avoided_and_the_rest_keeps_its_proportions(thorough):
+    samples = generate(thorough, length=1, num=4000, key=KEY, avoid_silence=True)
+    exact = probabilities_of_frames(thorough, [])
     silent = exact.pop((0,) * KEYS)
     found = count(samples)
     assert (0,) * KEYS not in found
@@ -149,7 +152,6 @@ def test_the_last_notes_are_held_where_only_silence_is_proposed(music):
     np.testing.assert_array_equal(samples[0], [[0, 1, 1]] * 3)
 
 
-@pytest.mark.usefixtures("many_candidates")
 def test_held_keys_over_time_condition_every_step_on_the_later_ones_too():
     """Particles against enumeration: NADE with its top key given in two frames."""
     model = lively("nade", [0.4, 0.5, 0.5])

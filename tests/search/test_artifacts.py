@@ -12,7 +12,7 @@ import sqlalchemy
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import artifacts, storage
+from longspan.search import storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
 from longspan.search.slots import Outcome
 from longspan.search.space import define
@@ -99,10 +99,9 @@ def test_a_flipped_bit_counts_as_nothing(run, kept):
     assert kept.fetch(0) is None
 
 
-def test_a_folder_too_large_to_keep_is_refused(run, monkeypatch):
-    monkeypatch.setattr(artifacts, "ARTIFACT_BYTES", 2_000)
+def test_a_folder_too_large_to_keep_is_refused(run):
     with pytest.raises(InputError, match="more than the 2000"):
-        pack(run)
+        pack(run, most=2000)
 
 
 def test_a_file_storage_keeps_nothing_elsewhere_and_a_bad_url_is_one_line():
@@ -166,9 +165,8 @@ def test_a_server_with_too_many_clients_is_tried_again(monkeypatch):
         cause = ValueError("too many clients" if len(calls) < 3 else "no such host")
         raise optuna.exceptions.StorageInternalError("cannot") from cause
 
-    monkeypatch.setattr(storage, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(storage, "claim_lock", lambda *_: nullcontext())
     monkeypatch.setattr(optuna.storages, "RDBStorage", full)
     with pytest.raises(InputError, match="no such host"):
-        storage.open_storage("postgresql+psycopg://h/x", 30, 120)
+        storage.open_storage("postgresql+psycopg://h/x", 30, 120, patience=storage.Patience(retry_seconds=0))
     assert len(calls) == 3

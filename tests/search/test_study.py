@@ -18,8 +18,8 @@ import sqlalchemy
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import attempts, machine, slots, storage
-from longspan.search.slots import REFERENCE_SLOTS, Outcome
+from longspan.search import attempts, machine, storage
+from longspan.search.slots import MOST_DEATHS, REFERENCE_SLOTS, Outcome
 from longspan.search.space import define
 from longspan.search.study import ClaimLost, create_or_continue, open_study
 from tests.support import postgresql
@@ -242,27 +242,25 @@ def test_a_diverged_slot_is_finished_and_never_wins(sqlite):
     assert study.slots()[0].outcome.reason == "update 3: loss nan"
 
 
-def test_a_released_slot_is_free_and_no_death(sqlite, monkeypatch):
-    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
+def test_a_released_slot_is_free_and_no_death(sqlite):
     study = make_study(sqlite, slots=1)
-    for _ in range(4):
+    for _ in range(MOST_DEATHS + 1):
         study.release(study.claim("me"))
     assert study.slots()[0].deaths == 0
     assert study.claim("me").slot == 0
 
 
-def test_a_slot_that_kills_every_worker_is_given_up(sqlite, monkeypatch):
-    monkeypatch.setattr(slots, "MOST_DEATHS", 3)
+def test_a_slot_that_kills_every_worker_is_given_up(sqlite):
     study = make_study(sqlite, slots=2)
     (machine.machine_folder()).mkdir(parents=True, exist_ok=True)
-    for number in range(3):
+    for number in range(MOST_DEATHS):
         (machine.machine_folder() / f"dead-{number}.alive").touch()
         assert study.claim(f"dead-{number}").slot == 0
     assert study.claim("me").slot == 1
     lost = study.slots()[0]
     assert (lost.status, lost.finished) == ("lost", True)
-    assert "3 workers died" in lost.outcome.reason
-    assert not (machine.machine_folder() / "dead-2.alive").exists()
+    assert f"{MOST_DEATHS} workers died" in lost.outcome.reason
+    assert not list(machine.machine_folder().glob("dead-*.alive"))
 
 
 def test_with_pruning_the_reference_slots_come_first(sqlite):

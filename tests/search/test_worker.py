@@ -24,10 +24,10 @@ from longspan.models.model import SequenceModel
 from longspan.models.parts import Output
 from longspan.models.rbm import Rbm
 from longspan.registry import child_command
-from longspan.search import machine, pool, slots, storage
+from longspan.search import machine, pool, storage
 from longspan.search import trial as trials
 from longspan.search.result import StudyResult
-from longspan.search.slots import Outcome
+from longspan.search.slots import REFERENCE_SLOTS, Outcome
 from longspan.search.space import define, positions
 from longspan.search.study import create_or_continue, open_study
 from longspan.search.trial import WARM_UP_EPOCHS, pruning_epoch
@@ -196,27 +196,25 @@ def test_pruning_holds_the_best_so_far_against_the_median_of_the_references():
     assert pruning_epoch({6: -99.0}, []) is None
 
 
-def test_pruned_slots_follow_from_the_curves_alone(tmp_path, monkeypatch):
+def test_pruned_slots_follow_from_the_curves_alone(tmp_path):
     """A slot run alone and unpruned has the curve of which the study has kept the part up to the cut."""
-    for module in (slots, trials):
-        monkeypatch.setattr(module, "REFERENCE_SLOTS", 2)
-    monkeypatch.setattr(trials, "WARM_UP_EPOCHS", 1)
-    config = tiny_config("sgd+cm", max_epochs=4, learning_rate=0.1)
-    study = make_study(tmp_path, config, 4, {"learning_rate": [0.3, 0.3, 0.05, 1e-6]}, prune=True)
-    assert [study.definition.config_of(slot).learning_rate for slot in range(4)] == [0.1, 0.05, 1e-6, 0.3]
+    first = REFERENCE_SLOTS
+    config = tiny_config("sgd+cm", max_epochs=WARM_UP_EPOCHS + 3, learning_rate=0.1)
+    study = make_study(tmp_path, config, first + 3, {"learning_rate": [0.3, 0.3, 0.05, 1e-6]}, prune=True)
+    assert study.definition.config_of(first + 2).learning_rate == 1e-6
     result = run_here(study, tmp_path)
     found = study.slots()
-    assert {slot.status for slot in found[:2]} == {"done"}
-    assert {slot.status for slot in found[2:]} == {"done", "pruned"}
+    assert {slot.status for slot in found[:first]} == {"done"}
+    assert {slot.status for slot in found[first:]} == {"done", "pruned"}
     for slot in [slot for slot in found if slot.status == "pruned"]:
         run = Run.create(tmp_path / f"alone-{slot.number}", study.definition.config_of(slot.number), MUSIC.record, {})
         train(run, MUSIC)
         curve = [record["valid_log_likelihood"] for record in run.metrics()]
         behind = [
-            max(curve[:epoch]) < statistics.median(max(list(rival.curve.values())[:epoch]) for rival in found[:2])
+            max(curve[:epoch]) < statistics.median(max(list(rival.curve.values())[:epoch]) for rival in found[:first])
             for epoch in range(1, len(curve) + 1)
         ]
-        cut = behind.index(True, 1) + 1
+        cut = behind.index(True, WARM_UP_EPOCHS) + 1
         assert list(slot.curve.values()) == curve[:cut]
         assert slot.outcome.epochs == cut
         assert slot.outcome.valid_log_likelihood is None
@@ -412,14 +410,14 @@ def test_a_search_survives_an_outage_of_its_storage(tmp_path, monkeypatch):
 
 def test_a_storage_that_stays_away_is_one_line_and_the_workers_save(tmp_path, monkeypatch):
     noted = pool_without_processes(monkeypatch)
-    monkeypatch.setattr(storage, "OUTAGE_SECONDS", -1)
+    options = pool.PoolOptions(tmp_path, tick_seconds=0.01, patience=storage.Patience(outage_seconds=-1))
 
     def on_tick():
         raise StorageInternalError("gone")
 
     study = make_study(tmp_path, tiny_config("sgd+c"), 1)
     with pytest.raises(InputError, match="stayed out of reach: gone; bring it back"):
-        pool.run_pool(study, pool.PoolOptions(tmp_path, tick_seconds=0.01), interrupted=lambda: False, on_tick=on_tick)
+        pool.run_pool(study, options, interrupted=lambda: False, on_tick=on_tick)
     assert noted == ["stop", "kill"]
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from longspan.training.runs import Run
+from longspan.training.runs import Given, Run
 
 
-def start(path: Path, data, config) -> Run:
-    return Run.create(path, config, data.record, {})
+def start(path: Path, data, config, given: Given | None = None) -> Run:
+    return Run.create(path, config, data.record, {}, given)
 
 
 def essence(path: Path) -> dict[str, bytes]:

@@ -45,9 +45,14 @@ class _Answer(msgspec.Struct):
 
 
 class SongReader:
-    """Reads files of all formats; close it to end the child process, if there is one."""
+    """Reads files of all formats; close it to end the child process, if there is one.
 
-    def __init__(self) -> None:
+    Args:
+        patience: seconds to wait for what the child process says of a file.
+    """
+
+    def __init__(self, patience: float = CHILD_WAIT) -> None:
+        self.patience = patience
         self.child: _Child | None = None
 
     def __enter__(self) -> SongReader:
@@ -76,7 +81,7 @@ class SongReader:
         read_limited(path, SCORE_BYTES)
         if self.child is None:
             self.child = _Child()
-        answer = self.child.ask(path)
+        answer = self.child.ask(path, self.patience)
         if answer is None:
             self.close()
             raise InputError(f"music21 needs more than {CHILD_SECONDS} s or too much memory for it; cut it in parts")
@@ -111,13 +116,13 @@ class _Child:
             self.answers.put(line)
         self.answers.put(b"")
 
-    def ask(self, path: Path) -> _Answer | None:
-        """The answer about a file, or None if there is none in time."""
+    def ask(self, path: Path, patience: float) -> _Answer | None:
+        """The answer about a file, or None if there is none within so many seconds."""
         try:
             assert self.process.stdin is not None
             self.process.stdin.write(json.dumps(str(path.absolute())).encode() + b"\n")
             self.process.stdin.flush()
-            return msgspec.json.decode(self.answers.get(timeout=CHILD_WAIT), type=_Answer)
+            return msgspec.json.decode(self.answers.get(timeout=patience), type=_Answer)
         except (OSError, queue.Empty, msgspec.DecodeError):
             return None
 

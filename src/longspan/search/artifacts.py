@@ -92,16 +92,14 @@ class SlotArtifacts:
         return f"{self.study}-slot-{slot:04d}"
 
 
-def pack(run: Run) -> bytes:
-    """The files of a run folder and of its newest checkpoint."""
+def pack(run: Run, most: int = ARTIFACT_BYTES) -> bytes:
+    """The files of a run folder and of its newest checkpoint, in less than `most` bytes."""
     step = newest_checkpoint_number(run.path / "checkpoints")
     names = [*PACKED, *(f"checkpoints/{step:09d}/{name}" for name in (*CHECKED, "manifest.json"))]
-    files = {name: read_limited(run.path / name, ARTIFACT_BYTES) for name in names if (run.path / name).exists()}
+    files = {name: read_limited(run.path / name, most) for name in names if (run.path / name).exists()}
     content = msgspec.msgpack.encode(Packed(step, run.environment(), files))
-    if len(content) > ARTIFACT_BYTES - 32:
-        raise InputError(
-            f"{run.path} takes {len(content)} bytes, more than the {ARTIFACT_BYTES} that are kept for others"
-        )
+    if len(content) > most - 32:
+        raise InputError(f"{run.path} takes {len(content)} bytes, more than the {most} that are kept for others")
     return content
 
 

@@ -13,7 +13,7 @@ from longspan.errors import InputError
 from longspan.files import explain_disk_errors
 from longspan.registry import child_command
 from longspan.search.machine import claimed_cores
-from longspan.search.storage import explain_outage, patiently
+from longspan.search.storage import USUAL_PATIENCE, Patience, explain_outage, patiently
 from longspan.search.study import Study
 from longspan.search.worker import INTERRUPTED, Job, Limits
 
@@ -37,6 +37,8 @@ class PoolOptions:
     """Time between two checks of the workers."""
     artifacts: str | None = None
     """Where checkpoints are kept for other machines."""
+    patience: Patience = USUAL_PATIENCE
+    """How long an unreachable storage is waited for."""
 
 
 def run_pool(
@@ -47,12 +49,12 @@ def run_pool(
     `on_tick` is called about once a second, for example to update a display.
     """
     with explain_outage(study.url):
-        if patiently(lambda: study.concluded, unless=interrupted):
+        if patiently(lambda: study.concluded, interrupted, options.patience):
             return "finished"
         with claimed_cores(options.workers, study.definition.base.threads) as cores:
             pool = _Pool(study, options, cores)
             _keep_at_work(pool, interrupted, on_tick)
-        if patiently(lambda: study.concluded, unless=interrupted):
+        if patiently(lambda: study.concluded, interrupted, options.patience):
             return "finished"
     if interrupted():
         return "interrupted"
@@ -64,7 +66,7 @@ def run_pool(
 def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Callable[[], None]) -> None:
     try:
         while not interrupted():
-            patiently(on_tick, unless=interrupted)
+            patiently(on_tick, interrupted, pool.options.patience)
             if pool.tend(interrupted) == 0:
                 break
             time.sleep(pool.options.tick_seconds)
@@ -74,7 +76,7 @@ def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Calla
         raise
     finally:
         pool.kill()
-    patiently(on_tick, unless=interrupted)
+    patiently(on_tick, interrupted, pool.options.patience)
 
 
 class _Pool:
@@ -96,7 +98,7 @@ class _Pool:
                 continue
             del self.processes[number]
             if code == KILLED:
-                if not patiently(lambda: self.study.concluded, unless=interrupted):
+                if not patiently(lambda: self.study.concluded, interrupted, self.options.patience):
                     self.processes[number] = self._start(number, self.cores[number])
             elif code not in (0, INTERRUPTED):
                 self.failures.append(self._explain(number, code))

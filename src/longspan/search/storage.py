@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import MsgspecError
 
@@ -29,9 +29,6 @@ SQLITE = "sqlite:///"
 URL_VARIABLE = "LONGSPAN_STORAGE"
 SQLITE_WAIT_SECONDS = 60
 """Time that a writer waits for another one before it gives up."""
-OUTAGE_SECONDS = 300
-"""Time that a storage may be unreachable before a worker gives up."""
-RETRY_SECONDS = 2.0
 
 LIFE_SIGNS = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 """How a worker and the server find out that the other is cut off, after about 15 seconds: by default both would wait
@@ -88,15 +85,30 @@ def _parsed(url: str):
         return None
 
 
+class Patience(NamedTuple):
+    """How long a storage may be unreachable before it is given up, and the pause before it is tried again."""
+
+    outage_seconds: float = 300
+    retry_seconds: float = 2.0
+
+
+USUAL_PATIENCE = Patience()
+
+
 def open_storage(
-    url: str, heartbeat_seconds: int, grace_seconds: int, *, create: bool = True, deadline: float | None = None
+    url: str,
+    heartbeat_seconds: int,
+    grace_seconds: int,
+    *,
+    create: bool = True,
+    patience: Patience = USUAL_PATIENCE,
 ) -> "RDBStorage":
     """Open a storage; a server with too many clients is tried again.
 
     With `create`, tables that do not exist are made, and those that do are compared with what Optuna expects. That
     takes longer than all else, so those who join a study, of whom there may be many, leave it out.
     """
-    deadline = time.monotonic() + OUTAGE_SECONDS if deadline is None else deadline
+    began = time.monotonic()
     import_optuna()
     from optuna.exceptions import ExperimentalWarning, StorageInternalError
     from optuna.storages import RDBStorage
@@ -121,9 +133,11 @@ def open_storage(
                 skip_compatibility_check=not create,
             )
     except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
-        if _is_full(error) and time.monotonic() < deadline:
-            time.sleep(RETRY_SECONDS)
-            return open_storage(url, heartbeat_seconds, grace_seconds, create=create, deadline=deadline)
+        left = began + patience.outage_seconds - time.monotonic()
+        if _is_full(error) and left > 0:
+            time.sleep(patience.retry_seconds)
+            less = patience._replace(outage_seconds=left)
+            return open_storage(url, heartbeat_seconds, grace_seconds, create=create, patience=less)
         if _lacks_tables(error):
             raise InputError(f"no study of longspan in {hide_password(url)}: `longspan search` makes one") from error
         hint = (
@@ -214,16 +228,18 @@ def outages() -> tuple[type[Exception], ...]:
     return StorageInternalError, OperationalError, InterfaceError
 
 
-def patiently(action: Callable[[], Value], unless: Callable[[], bool] = lambda: False) -> Value:
+def patiently(
+    action: Callable[[], Value], unless: Callable[[], bool] = lambda: False, patience: Patience = USUAL_PATIENCE
+) -> Value:
     """Perform an action on the storage, retrying while it is unreachable and `unless()` is False."""
-    deadline = time.monotonic() + OUTAGE_SECONDS
+    deadline = time.monotonic() + patience.outage_seconds
     while True:
         try:
             return action()
         except outages():
             if time.monotonic() > deadline or unless():
                 raise
-            time.sleep(RETRY_SECONDS)
+            time.sleep(patience.retry_seconds)
 
 
 @contextmanager
