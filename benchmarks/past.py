@@ -15,7 +15,7 @@ from . import ours
 from .contest import now, ratios, seconds_per_update
 
 RECIPE = "nade:sgd"
-CUES = ("none", "recall", "recall+metre")
+CUES = ("none", "recall", "recall+meter")
 LENGTHS = (1_000, 10_000, 100_000)
 
 

@@ -112,8 +112,8 @@ class TrainConfig:
 
     cues: str = "none"
     """Further inputs of a music network beside the last frame: recall (the frame that followed the latest earlier
-    passage like the present one, and the length of the match), metre (the step's position in groups of 2, 3, 4, 8 and
-    16), recall+metre, or none."""
+    passage like the present one, and the length of the match), meter (the step's position in groups of 2, 3, 4, 8 and
+    16), recall+meter, or none."""
     cue_dropout: float = 0.5
     """recall: fraction of the training steps at which nothing is recalled, so that the network does not rely on it."""
 

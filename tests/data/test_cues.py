@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longspan.data.cues import LEVEL_BITS, METRES, Cues
+from longspan.data.cues import LEVEL_BITS, METERS, Cues
 from longspan.data.dataset import SPLITS
 from longspan.data.lookup import ORDERS
 from longspan.data.music import KEYS, MusicData
@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.sampling.reading import Past, WithCues
 from tests.support.catalog import tiny_text
 
-BOTH = Cues(recall=True, metre=True)
+BOTH = Cues(recall=True, meter=True)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def slow_inputs(song):
         level, place = best
         last = song[step - 1] if step else np.zeros(KEYS)
         bits = [float(level == each) for each in range(1, LEVEL_BITS + 1)]
-        metre = [float(step % size == place) for size in METRES for place in range(size)]
-        rows.append([*last, *(song[place] if level else np.zeros(KEYS)), *bits, *metre])
+        meter = [float(step % size == place) for size in METERS for place in range(size)]
+        rows.append([*last, *(song[place] if level else np.zeros(KEYS)), *bits, *meter])
     return np.array(rows)
 
 
@@ -69,7 +69,7 @@ def test_cues_never_look_ahead(song):
 
 
 def test_training_hides_what_is_recalled_at_random_steps_and_nothing_else(song):
-    data = MusicData("mine", {split: [song] for split in SPLITS}, 2).with_cues("recall+metre", 0.5)
+    data = MusicData("mine", {split: [song] for split in SPLITS}, 2).with_cues("recall+meter", 0.5)
     whole = data.chunks("train", 60, 1).inputs[0, :, 0]
     recalled = slice(KEYS, 2 * KEYS + LEVEL_BITS)
     first, again, other = (data.epoch(n, seed=3, chunk_length=60, lanes=1).inputs[0, :, 0] for n in (0, 0, 1))
@@ -82,7 +82,7 @@ def test_training_hides_what_is_recalled_at_random_steps_and_nothing_else(song):
 
 
 def test_cues_of_moved_songs_are_moved(song):
-    data = MusicData("mine", {split: [song] for split in SPLITS}, 2, augment=4).with_cues("recall+metre")
+    data = MusicData("mine", {split: [song] for split in SPLITS}, 2, augment=4).with_cues("recall+meter")
     seen = set()
     for number in range(8):
         chunks = data.epoch(number, seed=0, chunk_length=60, lanes=1)
@@ -94,15 +94,19 @@ def test_cues_of_moved_songs_are_moved(song):
 
 def test_the_fingerprint_is_that_of_the_songs(song):
     plain = MusicData("mine", {split: [song] for split in SPLITS}, 2)
-    cued = plain.with_cues("metre")
+    cued = plain.with_cues("meter")
     assert cued.fingerprint == plain.fingerprint
-    assert cued.record.input_size == KEYS + sum(METRES)
+    assert cued.record.input_size == KEYS + sum(METERS)
     assert cued.with_cues("none").record == plain.record
+
+
+def test_run_folders_of_earlier_versions_name_the_meter_otherwise():
+    assert Cues.named("recall+metre") == Cues.named("recall+meter") == BOTH
 
 
 def test_unknown_cues_and_other_data_are_refused(song):
     plain = MusicData("mine", {split: [song] for split in SPLITS}, 2)
-    for names in ("", "tempo", "recall,metre", "recall+recall"):
+    for names in ("", "tempo", "recall,meter", "recall+recall"):
         with pytest.raises(InputError, match="unknown cues"):
             plain.with_cues(names)
     with pytest.raises(InputError, match="not music"):

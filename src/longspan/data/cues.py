@@ -1,7 +1,7 @@
 """Cues: further inputs of a music network, beside the last frame, that follow from the past of the song.
 
 *recall* is the frame that followed the latest earlier passage like the present one, and the number of frames over which
-the two agree. *metre* is the place of the step in groups of some numbers of steps. Both are bits beside the
+the two agree. *meter* is the place of the step in groups of some numbers of steps. Both are bits beside the
 keys of the last frame, so whatever reads keys reads them. They are computed once per song, at a cost linear in its
 length. In training the recalled part is hidden at random steps, so that the network does not come to rely on it.
 """
@@ -17,7 +17,7 @@ from longspan.data.recall import identities
 from longspan.data.sequences import Song
 from longspan.errors import InputError
 
-METRES = (2, 3, 4, 8, 16)
+METERS = (2, 3, 4, 8, 16)
 """Sizes of the groups of steps within which the position of a step is given."""
 LEVEL_BITS = LEVELS - 1
 """One bit for each level of a match; all zero without a match."""
@@ -28,28 +28,30 @@ class Cues:
     """Which cues are given.
 
     An input is the last frame, then, if asked for, the recalled frame, a bit for the level of its match, and the bits
-    of the metre.
+    of the meter.
     """
 
     recall: bool = False
-    metre: bool = False
+    meter: bool = False
 
     @staticmethod
     def named(names: str) -> Cues:
-        """The cues of a config, such as `recall+metre` or `none`.
+        """The cues of a config, such as `recall+meter` or `none`.
 
         Example:
-            >>> Cues.named("metre")
-            Cues(recall=False, metre=True)
+            >>> Cues.named("meter")
+            Cues(recall=False, meter=True)
         """
-        given = [] if names == "none" else names.split("+")
-        if not set(given) <= {"recall", "metre"} or len(set(given)) < len(given):
-            raise InputError(f"unknown cues {names!r}: expected recall, metre, recall+metre or none", fields=["cues"])
+        given = (
+            [] if names == "none" else names.replace("metre", "meter").split("+")
+        )  # as run folders up to 0.2.0a5 say
+        if not set(given) <= {"recall", "meter"} or len(set(given)) < len(given):
+            raise InputError(f"unknown cues {names!r}: expected recall, meter, recall+meter or none", fields=["cues"])
         return Cues(**dict.fromkeys(given, True))
 
     def width(self, keys: int) -> int:
         """Number of inputs beside frames of some keys, the last frame included."""
-        return keys + self.recall * (keys + LEVEL_BITS) + self.metre * sum(METRES)
+        return keys + self.recall * (keys + LEVEL_BITS) + self.meter * sum(METERS)
 
     def inputs_of(self, song: Song) -> np.ndarray:
         """What a network reads before each frame of a song: uint8, time x input."""
@@ -58,9 +60,9 @@ class Cues:
         parts = [before]
         if self.recall:
             parts.append(recalled_of(song))
-        if self.metre:
+        if self.meter:
             steps = np.arange(len(song))[:, None]
-            parts += [(steps % metre == np.arange(metre)) for metre in METRES]
+            parts += [(steps % meter == np.arange(meter)) for meter in METERS]
         return np.concatenate(parts, axis=1, dtype=np.uint8, casting="unsafe")
 
     def moved(self, inputs: np.ndarray, keys: int, semitones: int) -> np.ndarray:

@@ -245,7 +245,7 @@ class Dataset(ABC):
         """The same data with further inputs beside the last step, see `longspan.data.cues`.
 
         Args:
-            names: `recall`, `metre`, both as `recall+metre`, or `none`.
+            names: `recall`, `meter`, both as `recall+meter`, or `none`.
             dropout: share of the training steps at which nothing is recalled.
         """
         del dropout

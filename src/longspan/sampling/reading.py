@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Shaped
 
-from longspan.data.cues import LEVEL_BITS, METRES, Cues
+from longspan.data.cues import LEVEL_BITS, METERS, Cues
 from longspan.data.lookup import NONE, ORDERS, Found
 
 
@@ -64,8 +64,8 @@ class WithCues(Reader):
             level, place = found.level[:, 0], jnp.maximum(found.place[:, 0], 0)
             frame = past.steps[jnp.arange(len(last)), place]
             parts += [jnp.where((level > 0)[:, None], frame, 0), level[:, None] == jnp.arange(1, LEVEL_BITS + 1)[None]]
-        if self.cues.metre:
-            bits = jnp.concatenate([past.length % metre == jnp.arange(metre) for metre in METRES])
+        if self.cues.meter:
+            bits = jnp.concatenate([past.length % meter == jnp.arange(meter) for meter in METERS])
             parts.append(jnp.broadcast_to(bits, (len(last), len(bits))))
         return jnp.concatenate([part.astype(last.dtype) for part in parts], axis=1)
 
