@@ -9,8 +9,9 @@ import json
 import math
 from pathlib import Path
 
-FIGURES, TARGET = Path("results/benchmarks/training_step-2-threads.json"), Path("docs/speed.svg")
-OTHERS = {"PyTorch eager": "a", "JAX scan": "b", "longspan in XLA": "c"}
+FIGURES, TARGET = Path("results/benchmarks/training_step.json"), Path("docs/speed.svg")
+OTHERS = {"PyTorch eager": "a", "PyTorch by hand": "b", "JAX custom rule": "c"}
+THREADS = {1: "one thread", 2: "two threads"}
 WIDTH, LEFT, BAR, GAP, TOP = 760, 190, 13, 16, 64
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #24292f } .dim { fill: #57606a } .grid { stroke: #d0d7de }
@@ -23,7 +24,7 @@ STYLE = """
 
 def draw(figures: dict) -> str:
     """The picture as SVG: a group of bars a regime, on a logarithmic axis that starts at ours."""
-    regimes = figures["regimes"]
+    regimes = sorted(figures["regimes"], key=lambda regime: (regime["batch"], regime["units"]))
     others = {name: kind for name, kind in OTHERS.items() if name in regimes[0]["ratios"]}
     most = max(max(regime["ratios"][name] for name in others) for regime in regimes)
     room = WIDTH - LEFT - 60
@@ -36,7 +37,8 @@ def draw(figures: dict) -> str:
     height = TOP + len(regimes) * group + 10
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">']
     parts += ["<title>Time of one update, as a multiple of longspan's</title>", f"<style>{STYLE}</style>"]
-    heading = "Time of one training update, as a multiple of longspan's (1x), two threads each"
+    threads = THREADS[figures["machine"]["threads"]]
+    heading = f"Time of one training update, as a multiple of longspan's (1x), {threads} each"
     parts.append(f'<text x="10" y="22">{heading}</text>')
     for number, (name, kind) in enumerate(others.items()):
         left = LEFT + 150 * number

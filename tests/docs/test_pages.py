@@ -1,5 +1,6 @@
 """What ends the build of the site: undocumented names, links to nowhere, failing notebooks, diagrams not drawn."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import griffe
 import pytest
 from mkdocs.exceptions import PluginError
 
+from benchmarks import picture
 from tools import notebooks, pages
 from tools.diagrams import picture_of
 
@@ -80,3 +82,8 @@ def test_modules_that_a_page_names_are_there(page):
     for name in PACKAGE_PATH.findall(page.read_text()):
         places = [ROOT / name, ROOT / "src/longspan" / name]
         assert any(place.exists() for place in places), name
+
+
+def test_the_picture_of_the_speed_shows_the_figures():
+    figures = json.loads((ROOT / picture.FIGURES).read_text())
+    assert (ROOT / picture.TARGET).read_text() == picture.draw(figures)

@@ -15,6 +15,7 @@ import pytest
 import longspan
 from longspan.cli import COMMANDS, run
 from longspan.cli.data import ACTIONS
+from tests.support.catalog import tiny_music
 from tools.pages import help_of
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,21 @@ def test_a_tutorial_runs_from_top_to_bottom(reader, page):
                 elif not line.startswith(OF_THE_READER):
                     subprocess.run(line, shell=True, check=True)
     assert commands > 0
+
+
+@pytest.mark.usefixtures("as_users_write")
+def test_the_python_of_the_readme_runs(reader, monkeypatch):
+    train = longspan.train
+
+    def on_little_music(recipe, data, **named):
+        assert data == "jsb"
+        return train(recipe, tiny_music(), **named)
+
+    monkeypatch.setattr(longspan, "train", on_little_music)
+    blocks = [block.text for block in blocks_of(ROOT / "README.md") if block.language == "python"]
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
 
 
 def commands_of(page: Path) -> list[str]:
