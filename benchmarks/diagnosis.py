@@ -38,6 +38,7 @@ from longspan.models.model import SequenceModel, build
 from longspan.training.runs import Given, Run
 
 RESULT = Path("results/diagnosis.json")
+EARLIER = (Path("results/diagnosis-second.json"), Path("results/diagnosis-third.json"))
 BROUGHT = Path("src/longspan/diagnostics/brought.json")
 LAGS, STEPS = 50, 3000
 
@@ -123,6 +124,15 @@ def _first_settings(findings: list[Finding]) -> dict[str, Any]:
     return next((remedy.settings for finding in findings[:1] for remedy in finding.remedies if remedy.settings), {})
 
 
+def earlier_outcomes() -> list[Outcome]:
+    """Those of the sets that were counted before, whose remedies were tried, too."""
+    return [msgspec.convert(each, Outcome) for file in EARLIER for each in _read(file)["outcomes"]]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return msgspec.json.decode(file.read_bytes())
+
+
 def brought(outcomes: list[Outcome]) -> dict[str, Brought]:
     """What remedies brought, by fault that was found; a run that diverged before its first score has no gain."""
     gains: dict[str, list[float]] = {}
@@ -199,7 +209,9 @@ def _record(outcomes: list[Outcome], environment: dict, seconds: float) -> None:
         "outcomes": outcomes,
     }
     RESULT.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-    BROUGHT.write_bytes(msgspec.json.format(msgspec.json.encode(brought(outcomes)), indent=1) + b"\n")
+    BROUGHT.write_bytes(
+        msgspec.json.format(msgspec.json.encode(brought([*earlier_outcomes(), *outcomes])), indent=1) + b"\n"
+    )
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def _which(row: dict) -> tuple:
 
 
 def record_memory(run: Run) -> None:
-    """Take the scores of a run with memory, in place of earlier ones of the same seed."""
+    """Take the scores of a run with memory, in place of earlier ones of the same recipe and seed."""
     result = run.result() or {}
     found = result["with_memory"]
     row = {
@@ -90,13 +90,20 @@ def record_memory(run: Run) -> None:
         "recipe": run.config.recipe,
         "memory": found["memory"],
         "recalled": found["recalled"],
+        "processor_seconds": run.timings()[-1]["processor_seconds"],
+        "valid": max(record["valid_log_likelihood"] for record in run.metrics()),
+        "valid_with_memory": (run.memory() or {}).get("fit", {}).get("held_out"),
         "test": {name: result["test"][name] for name in found["test"]},
         "test_with_memory": found["test"],
     }
     document = _document(MEMORY, run, "seeds")
-    others = [each for each in document["seeds"] if each["seed"] != row["seed"]]
-    document["seeds"] = sorted([*others, row], key=lambda each: each["seed"])
+    others = [each for each in document["seeds"] if _whose(each) != _whose(row)]
+    document["seeds"] = sorted([*others, row], key=_whose)
     _write(MEMORY, run, document)
+
+
+def _whose(row: dict) -> tuple[str, int]:
+    return row["recipe"], row["seed"]
 
 
 def _document(folder: Path, run: Run, rows: str) -> dict:

@@ -69,7 +69,11 @@ class Past(msgspec.Struct, frozen=True):
 
 def read_past(results: Path) -> Past:
     """Read what `longspan train` with the letter w and `python -m benchmarks.spans` left in a folder of results."""
-    memories = dict(_remembering(_read(file)) for file in sorted((results / MEMORY).glob("*.json")))
+    memories = {
+        place: found
+        for file in sorted((results / MEMORY).glob("*.json"))
+        for place, found in _remembering(_read(file)).items()
+    }
     repeats = [row for file in sorted((results / REPEATS).glob("*.json")) for row in _repeating(_read(file))]
     return Past(memories, repeats)
 
@@ -90,13 +94,13 @@ def _read(file: Path) -> dict[str, Any]:
     return msgspec.json.decode(file.read_bytes())
 
 
-def _remembering(document: dict[str, Any]) -> tuple[tuple[str, str], Remembering]:
-    seeds = document["seeds"]
-    recipe = parse(seeds[0]["recipe"])
-    row = str(recipe._replace(letters=recipe.letters - {"w"}))
-    scores = [each["test_with_memory"] for each in seeds]
-    mean, spread = _over_seeds([score.get("perplexity", score["log_likelihood"]) for score in scores])
-    return (row, document["data"]), Remembering(mean, spread, len(seeds))
+def _remembering(document: dict[str, Any]) -> dict[tuple[str, str], Remembering]:
+    by_row: dict[str, list[float]] = {}
+    for seed in document["seeds"]:
+        recipe, score = parse(seed["recipe"]), seed["test_with_memory"]
+        row = str(recipe._replace(letters=recipe.letters - {"w"}))
+        by_row.setdefault(row, []).append(score.get("perplexity", score["log_likelihood"]))
+    return {(row, document["data"]): Remembering(*_over_seeds(values), len(values)) for row, values in by_row.items()}
 
 
 def _repeating(document: dict[str, Any]) -> list[Repeating]:
