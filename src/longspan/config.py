@@ -191,6 +191,9 @@ class TrainConfig:
     # Machine
     threads: int = 1
     """Number of compute threads, recorded because the last bits of a result depend on it."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: training reads the recurrent matrix of leaky cells from a rounded copy, which is faster with one lane;
+    what is trained, kept and scored stays float32. Not for hf."""
 
     def __post_init__(self) -> None:
         for name, value in as_dict(self).items():
@@ -217,6 +220,12 @@ class TrainConfig:
         if self.omega > 0 and (self.optimizer == "hf" or self.segment > 0):
             other, field = ("hf", "optimizer") if self.optimizer == "hf" else (f"segment {self.segment}", "segment")
             raise InputError(f"omega needs the gradients of whole chunks: got {other}", fields=["omega", field])
+        others = {"hf"} if self.optimizer == "hf" else {layer.name for layer in parse_cell(self.cell)} - {"leaky"}
+        if self.precision != "float32" and others:
+            raise InputError(
+                f"precision {self.precision} is for leaky cells trained by first-order methods: got {min(others)}",
+                fields=["precision"],
+            )
         if self.optimizer == "hf" and self.output in NOT_CONVEX:
             raise InputError(
                 f"hf needs an output whose loss is convex: got {self.output}; train it by sgd, such as "
@@ -399,3 +408,4 @@ class Settings(TypedDict, total=False):
     block: int
     watch_lags: int
     threads: int
+    precision: Literal["float32", "bfloat16"]

@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 from longspan.errors import InputError
 from longspan.ops import linear
 from longspan.ops.gated import gru_scan, lstm_scan
-from longspan.ops.recurrence import Activation, leaky_scan
+from longspan.ops.recurrence import Activation, Precision, leaky_scan
 
 __all__ = ["GRU", "LSTM", "LeakyRNN", "leaky_rnn", "project"]
 
@@ -44,6 +44,7 @@ class LeakyRNN(eqx.Module):
         bias: b.
         leak: alpha of every unit; a constant, whose gradient is zero.
         activation: f.
+        precision: of U as it is read; see `leaky_rnn`.
 
     Example:
         >>> layer = LeakyRNN(5, 8, activation="rectifier", leak=0.1, key=jax.random.key(0))
@@ -57,6 +58,7 @@ class LeakyRNN(eqx.Module):
     bias: Float[Array, " hidden"]
     leak: Float[Array, " hidden"]
     activation: Activation = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True)
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class LeakyRNN(eqx.Module):
         *,
         activation: Activation = "tanh",
         leak: float | Float[Array, " hidden"] = 0.0,
+        precision: Precision = "float32",
         dtype: jnp.dtype | type = jnp.float32,
         key: PRNGKeyArray,
     ):
@@ -75,6 +78,7 @@ class LeakyRNN(eqx.Module):
             hidden_size: units.
             activation: "tanh", "sigmoid" or "rectifier".
             leak: the share of its old state that a unit keeps, for all units or for each.
+            precision: of the recurrent matrix as it is read; see `leaky_rnn`.
             dtype: of all weights; native kernels need float32.
             key: randomness of the weights.
         """
@@ -84,6 +88,7 @@ class LeakyRNN(eqx.Module):
         self.bias = jnp.zeros(hidden_size, dtype)
         self.leak = jnp.broadcast_to(jnp.asarray(leak, dtype), (hidden_size,))
         self.activation = activation
+        self.precision = precision
 
     def __call__(
         self,
@@ -99,7 +104,8 @@ class LeakyRNN(eqx.Module):
             resets: steps before which a lane forgets its state; none by default.
         """
         drive = project(inputs, self.input_weights, self.bias)
-        return leaky_rnn(drive, self.recurrent, self.leak, state, resets, activation=self.activation)
+        walked = (drive, self.recurrent, self.leak, state, resets)
+        return leaky_rnn(*walked, activation=self.activation, precision=self.precision)
 
 
 class LSTM(eqx.Module):
@@ -255,6 +261,7 @@ def leaky_rnn(
     resets: Bool[Array | np.ndarray, "time ..."] | None = None,
     *,
     activation: Activation = "tanh",
+    precision: Precision = "float32",
 ) -> tuple[Float[Array, "time ... hidden"], Float[Array, "... hidden"]]:
     r"""The leaky recurrence as a function: :math:`h_t = \alpha h_{t-1} + (1 - \alpha) f(h_{t-1} U + u_t)`.
 
@@ -267,6 +274,8 @@ def leaky_rnn(
         state: where the sequences stand; zero by default.
         resets: steps before which a lane forgets its state; none by default.
         activation: f: "tanh", "sigmoid" or "rectifier".
+        precision: "bfloat16" reads U from a rounded copy, which is faster for a single sequence of a few hundred units;
+            all sums and all gradients, that of U too, are float32 in either case.
 
     Returns:
         The hidden states of all steps, and the last one.
@@ -286,9 +295,10 @@ def leaky_rnn(
             None if state is None else state[None],
             None if resets is None else resets[:, None],
             activation,
+            precision,
         )
         return one[0][:, 0], one[1][0]
-    return _leaky_rnn(drive, recurrent, leak, state, resets, activation)
+    return _leaky_rnn(drive, recurrent, leak, state, resets, activation, precision)
 
 
 def project(
@@ -318,12 +328,13 @@ def project(
     return drive if lanes else drive[:, 0]
 
 
-def _leaky_rnn(drive, recurrent, leak, state, resets, activation):
+def _leaky_rnn(drive, recurrent, leak, state, resets, activation, precision):
     time, lanes, hidden = drive.shape
     state = jnp.zeros((lanes, hidden), drive.dtype) if state is None else jnp.asarray(state)
     resets = jnp.zeros((time, lanes), bool) if resets is None else resets
     leak = jnp.full(hidden, leak, drive.dtype) if jnp.ndim(leak) == 0 else leak
-    states = leaky_scan(activation, drive, state, recurrent, jax.lax.stop_gradient(leak), resets, jnp.asarray(time))
+    walked = (drive, state, recurrent, jax.lax.stop_gradient(leak), resets, jnp.asarray(time))
+    states = leaky_scan(activation, *walked, precision=precision)
     return states, states[-1] if time else state
 
 

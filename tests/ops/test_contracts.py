@@ -141,6 +141,8 @@ def test_every_native_handler_is_in_use_and_every_operation_has_one():
         and isinstance(node.func, ast.Attribute) and node.func.attr in ("run", "call")
     }  # fmt: skip
     chosen = {f"{family}_{name}" for family in ("recurrence", "lstm", "gru") for name in recurrence.ACTIVATIONS}
+    chosen |= {f"recurrence_{name}" for name in ("tangent", "adjoint", "penalized_adjoint")}
+    chosen |= {f"{name}_bfloat16" for name in chosen if name.startswith("recurrence")}
     chosen |= {"sum_rows", "take_rows", "add_to_rows", "put_rows"}
     assert handlers == asked | chosen
 
@@ -257,9 +259,12 @@ def test_under_vmap_the_contract_is_of_one_example(either_path):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_an_unknown_activation_is_refused_by_name(either_path):
+def test_an_unknown_activation_or_precision_is_refused_by_name(either_path):
+    parts = jnp.ones((5, 8)), jnp.eye(8), jnp.zeros(8), Constant(jnp.zeros(8))
     with pytest.raises(InputError, match="one of tanh, sigmoid, rectifier, got 'relu'"):
-        run_cell(LeakyCell(jnp.ones((5, 8)), jnp.eye(8), jnp.zeros(8), Constant(jnp.zeros(8)), "relu"))
+        run_cell(LeakyCell(*parts, "relu"))
+    with pytest.raises(InputError, match="one of float32, bfloat16, got 'float16'"):
+        run_cell(LeakyCell(*parts, "tanh", "float16"))
 
 
 @pytest.mark.parametrize("zero", ["time", "lane", "hidden"])

@@ -4,6 +4,7 @@ The paper's cell is the leaky one (section 3.2); with zero leak it is the standa
 in modules of their own beside this one.
 """
 
+import dataclasses
 import math
 from abc import abstractmethod
 from typing import Literal
@@ -18,7 +19,15 @@ from longspan.errors import InputError
 from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell, walk
 from longspan.ops import recurrence
 from longspan.ops.linear import add_bias, project
-from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan, leaky_trace, penalized_scan
+from longspan.ops.recurrence import (
+    ACTIVATIONS,
+    Activation,
+    Precision,
+    leaky_scan,
+    leaky_trace,
+    penalized_scan,
+    rounded,
+)
 
 
 def drive_of(
@@ -98,12 +107,16 @@ class LeakyCell(DrivenCell):
     bias: Float[Array, " hidden"]
     leak: Constant
     activation: Activation = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True, default="float32")
 
     def initial_state(self):
         return jnp.zeros_like(self.bias)
 
+    def at_precision(self, precision):
+        return dataclasses.replace(self, precision=precision)
+
     def step_driven(self, state, drive):
-        value = self.activate(state @ self.recurrent + drive)
+        value = self.activate(state @ self.walked + drive)
         return self.leak.value * state + (1 - self.leak.value) * value
 
     def output(self, state):
@@ -112,8 +125,13 @@ class LeakyCell(DrivenCell):
     def slopes(self, state: Float[Array, " hidden"], inputs: Shaped[Array, "..."]) -> Float[Array, " hidden"]:
         """How steep each unit is in this step, as a share of its steepest slope."""
         function = ACTIVATIONS[self.activation]
-        pre_activation = state @ self.recurrent + self.drive(inputs)
+        pre_activation = state @ self.walked + self.drive(inputs)
         return function.slope(pre_activation, function.value(pre_activation)) / function.steepest
+
+    @property
+    def walked(self) -> Float[Array, "hidden hidden"]:
+        """The recurrent matrix as walks read it."""
+        return rounded(self.recurrent, self.precision)
 
     @property
     def flat_means(self) -> Literal["saturated", "off"]:
@@ -125,12 +143,13 @@ class LeakyCell(DrivenCell):
         return ACTIVATIONS[self.activation].value(pre_activation)
 
     def run_driven(self, state, drive, resets, length):
-        hidden = leaky_scan(self.activation, drive, state, self.recurrent, self.leak.value, resets, length)
+        walked = (drive, state, self.recurrent, self.leak.value, resets, length)
+        hidden = leaky_scan(self.activation, *walked, precision=self.precision)
         return hidden[-1], hidden
 
     def run_driven_penalized(self, state, drive, resets, length, weight):
         walked = (drive, state, self.recurrent, self.leak.value, resets, length)
-        hidden, penalty = penalized_scan(self.activation, *walked, weight)
+        hidden, penalty = penalized_scan(self.activation, *walked, weight, precision=self.precision)
         return hidden[-1], hidden, penalty
 
     def trace(self, state, inputs, resets, length):
@@ -139,14 +158,14 @@ class LeakyCell(DrivenCell):
         Half the weighted square of a change is then, to second order, the matching loss of the units: for tanh and
         sigmoid the cross-entropy between the units before and after.
         """
-        drive = self.drive_of_chunk(inputs, length)
-        return Trace(*leaky_trace(self.activation, drive, state, self.recurrent, self.leak.value, resets, length))
+        walked = (self.drive_of_chunk(inputs, length), state, self.recurrent, self.leak.value, resets, length)
+        return Trace(*leaky_trace(self.activation, *walked, precision=self.precision))
 
     def pull_back(self, state, inputs, resets, length, sent):
         frozen = jax.lax.stop_gradient(self)
         walked = (frozen.drive_of_chunk(inputs, length), state, frozen.recurrent, frozen.leak.value, resets, length)
-        _, gain = recurrence.forward(*walked, activation=self.activation)
-        at_drive = recurrence.adjoint(frozen.recurrent, frozen.leak.value, gain, resets, length, sent)
+        _, gain = recurrence.forward(*walked, activation=self.activation, precision=self.precision)
+        at_drive = recurrence.adjoint(frozen.recurrent, frozen.leak.value, gain, resets, length, sent, self.precision)
 
         leak = frozen.leak.value
 
@@ -155,9 +174,9 @@ class LeakyCell(DrivenCell):
             arriving = sent + handed
             return jnp.where(reset[:, None], 0, leak[None] * arriving + by_weights), arriving
 
-        through_weights = at_drive @ frozen.recurrent.T
+        through_weights = at_drive @ frozen.walked.T
         _, arriving = jax.lax.scan(backward, jnp.zeros_like(state), (sent, resets, through_weights), reverse=True)
-        return PulledBack(arriving, leak[None, None] * arriving + at_drive @ self.recurrent.T)
+        return PulledBack(arriving, leak[None, None] * arriving + at_drive @ self.walked.T)
 
 
 @register_cell("leaky")

@@ -86,6 +86,9 @@ class Stack(Cell):
     def initial_state(self):
         return tuple(cell.initial_state() for cell in self.cells)
 
+    def at_precision(self, precision):
+        return Stack(tuple(cell.at_precision(precision) for cell in self.cells))
+
     def step(self, state, inputs, key=None):
         states = []
         for number, (cell, old) in enumerate(zip(self.cells, state, strict=True)):

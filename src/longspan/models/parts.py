@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import Predicted, TrainConfig
 from longspan.errors import InputError
+from longspan.ops.recurrence import Precision
 from longspan.registry import Registry
 
 Factory = TypeVar("Factory", bound=Callable)
@@ -114,6 +115,11 @@ class Cell(eqx.Module):
         """`run`, and the sum of absolute hidden values, weighted by step (section 3.4)."""
         state, hidden = self.run(state, inputs, resets, length)
         return state, hidden, jnp.sum(weight * jnp.sum(jnp.abs(hidden), axis=-1))
+
+    def at_precision(self, precision: Precision) -> "Cell":
+        """The cell whose walks read its recurrent weights in that precision; itself where it knows only one."""
+        del precision
+        return self
 
     def trace(
         self,

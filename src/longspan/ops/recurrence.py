@@ -8,7 +8,7 @@ and ignored in every argument.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from longspan.ops.backend import operation
 from longspan.ops.linear import instantiate, linear_map
 
 Activation: TypeAlias = Literal["tanh", "sigmoid", "rectifier"]
+Precision: TypeAlias = Literal["float32", "bfloat16"]
 Steps: TypeAlias = Float[Array, "time lane hidden"]
 State: TypeAlias = Float[Array, "lane hidden"]
 Square: TypeAlias = Float[Array, "hidden hidden"]
@@ -44,9 +45,37 @@ ACTIVATIONS: dict[Activation, Nonlinearity] = {
 }
 
 
+class Kind(NamedTuple):
+    """What a walk is made for."""
+
+    activation: Activation
+    precision: Precision
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def rounded(matrix: Array, precision: Precision) -> Array:
+    """A matrix as a walk of that precision reads it: rounded to bfloat16, or as it is.
+
+    The gradient passes as if nothing had been rounded, so that steps smaller than what bfloat16 can tell apart add up.
+    """
+    return jax.lax.reduce_precision(matrix, exponent_bits=8, mantissa_bits=7) if precision == "bfloat16" else matrix
+
+
+@rounded.defjvp
+def _rounded_tangent(precision, primals, tangents):
+    return rounded(*primals, precision), *tangents
+
+
 @operation
 def leaky_scan(
-    activation: Activation, drive: Steps, first: State, recurrent: Square, leak: Units, resets: Resets, length: Length
+    activation: Activation,
+    drive: Steps,
+    first: State,
+    recurrent: Square,
+    leak: Units,
+    resets: Resets,
+    length: Length,
+    precision: Precision = "float32",
 ) -> Steps:
     """Hidden states of all steps, differentiable in the drive, the first state and the recurrent matrix.
 
@@ -58,8 +87,10 @@ def leaky_scan(
         leak: a, the share of the old state that a unit keeps; a constant, into which no derivative flows.
         resets: steps before which a lane forgets its state.
         length: steps that count; the others cost nothing.
+        precision: of U as it is read. With bfloat16, which is half as much to read for a single lane, U is rounded, as
+            `rounded` does, and nothing else is: all sums and all gradients, that of U too, stay as precise as they are.
     """
-    return _leaky_scan(check_activation(activation), drive, first, recurrent, leak, resets, length)
+    return _leaky_scan(_kind(activation, precision), drive, first, recurrent, leak, resets, length)
 
 
 @operation
@@ -72,23 +103,32 @@ def penalized_scan(
     resets: Resets,
     length: Length,
     weight: Float[Array, "time lane"],
+    precision: Precision = "float32",
 ) -> tuple[Steps, Float[Array, ""]]:
     """`leaky_scan` and the sum of `w_t |h_t|` over steps, lanes and units, whose gradient joins the backward walk.
 
     The weights `w` are constants, too.
     """
-    return _penalized_scan(check_activation(activation), drive, first, recurrent, leak, resets, length, weight)
+    kind = _kind(activation, precision)
+    return _penalized_scan(kind, drive, first, recurrent, leak, resets, length, weight)
 
 
 @operation
 def leaky_trace(
-    activation: Activation, drive: Steps, first: State, recurrent: Square, leak: Units, resets: Resets, length: Length
+    activation: Activation,
+    drive: Steps,
+    first: State,
+    recurrent: Square,
+    leak: Units,
+    resets: Resets,
+    length: Length,
+    precision: Precision = "float32",
 ) -> tuple[Steps, Steps, Steps]:
     """`leaky_scan` with its inside: hidden states, pre-activations `z_t = h U + u_t` and the slopes `f'(z_t)`.
 
     No derivative flows through the slopes.
     """
-    return _leaky_trace(check_activation(activation), drive, first, recurrent, leak, resets, length)
+    return _leaky_trace(_kind(activation, precision), drive, first, recurrent, leak, resets, length)
 
 
 @operation
@@ -101,30 +141,46 @@ def forward(
     length: Length,
     *,
     activation: Activation,
+    precision: Precision = "float32",
 ) -> tuple[Steps, Steps]:
     """The hidden states and the gains (1 - a) f'(...), on which the two linear walks depend."""
-    twin = partial(forward_twin, activation=check_activation(activation))
-    operands = (drive, first, recurrent, leak, resets, length)
-    return backend.run(f"recurrence_{activation}", twin, [drive, drive], *operands)
+    kind = _kind(activation, precision)
+    twin = partial(forward_twin, activation=activation)
+    operands = (drive, first, rounded(recurrent, precision), leak, resets, length)
+    return backend.run(_named(f"recurrence_{activation}", kind.precision), twin, [drive, drive], *operands)
 
 
 @operation
-def tangent(recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, drive_tangent: Steps) -> Steps:
+def tangent(
+    recurrent: Square,
+    leak: Units,
+    gain: Steps,
+    resets: Resets,
+    length: Length,
+    drive_tangent: Steps,
+    precision: Precision = "float32",
+) -> Steps:
     """Tangent of the hidden states: dh_t = a k_t dh_{t-1} + gain_t (k_t dh_{t-1} U + du_t), dh_0 = 0."""
-    operands = (recurrent, leak, gain, resets, length, drive_tangent)
-    return backend.run("recurrence_tangent", _tangent_twin, [drive_tangent], *operands)
+    operands = (rounded(recurrent, precision), leak, gain, resets, length, drive_tangent)
+    return backend.run(_named("recurrence_tangent", precision), _tangent_twin, [drive_tangent], *operands)
 
 
 @operation
 def adjoint(
-    recurrent: Square, leak: Units, gain: Steps, resets: Resets, length: Length, hidden_cotangent: Steps
+    recurrent: Square,
+    leak: Units,
+    gain: Steps,
+    resets: Resets,
+    length: Length,
+    hidden_cotangent: Steps,
+    precision: Precision = "float32",
 ) -> Steps:
     """Cotangent of the drive: gain_t e_t with e_t = c_t + k_{t+1} (a e_{t+1} + (gain_{t+1} e_{t+1}) U^T).
 
     It is the exact transpose of `tangent`.
     """
-    operands = (recurrent, leak, gain, resets, length, hidden_cotangent)
-    return backend.run("recurrence_adjoint", _adjoint_twin, [hidden_cotangent], *operands)
+    operands = (rounded(recurrent, precision), leak, gain, resets, length, hidden_cotangent)
+    return backend.run(_named("recurrence_adjoint", precision), _adjoint_twin, [hidden_cotangent], *operands)
 
 
 @operation
@@ -137,10 +193,12 @@ def penalized_adjoint(
     hidden: Steps,
     weight: Float[Array, "time lane"],
     hidden_cotangent: Steps,
+    precision: Precision = "float32",
 ) -> Steps:
     """`adjoint` where the hidden states also pay w_t |h_t|: c_t gains w_t sign(h_t) on the way."""
-    operands = (recurrent, leak, gain, resets, length, hidden, weight, hidden_cotangent)
-    return backend.run("recurrence_penalized_adjoint", _penalized_adjoint_twin, [hidden_cotangent], *operands)
+    operands = (rounded(recurrent, precision), leak, gain, resets, length, hidden, weight, hidden_cotangent)
+    name = _named("recurrence_penalized_adjoint", precision)
+    return backend.run(name, _penalized_adjoint_twin, [hidden_cotangent], *operands)
 
 
 @operation
@@ -169,40 +227,43 @@ def previous_states(first: State, hidden: Steps, resets: Resets) -> Steps:
 
 # Derivative rules.
 
-_push = linear_map(tangent, adjoint)
+_push = {
+    precision: linear_map(partial(tangent, precision=precision), partial(adjoint, precision=precision))
+    for precision in get_args(Precision)
+}
 follow_recurrent = linear_map(previous_product, previous_outer)
 """`previous_product` as a linear map of the matrix."""
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _leaky_scan(activation, *walked):
-    return forward(*walked, activation=activation)[0]
+def _leaky_scan(kind: Kind, *walked):
+    return forward(*walked, **kind._asdict())[0]
 
 
-def _leaky_scan_tangent(activation, primals, tangents):
-    hidden, gain = forward(*primals, activation=activation)
-    return hidden, _hidden_change(primals, tangents, gain, _drive_change(primals, tangents, hidden))
+def _leaky_scan_tangent(kind: Kind, primals, tangents):
+    hidden, gain = forward(*primals, **kind._asdict())
+    return hidden, _hidden_change(kind, primals, tangents, gain, _drive_change(primals, tangents, hidden))
 
 
 _leaky_scan.defjvp(_leaky_scan_tangent, symbolic_zeros=True)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _penalized_scan(activation, *arguments):
+def _penalized_scan(kind: Kind, *arguments):
     *walked, weight = arguments
-    hidden = _leaky_scan(activation, *walked)
+    hidden = _leaky_scan(kind, *walked)
     return hidden, _penalty(hidden, weight)
 
 
-def _penalized_scan_tangent(activation, primals, tangents):
+def _penalized_scan_tangent(kind: Kind, primals, tangents):
     *walked, weight = primals
-    hidden, gain = forward(*walked, activation=activation)
+    hidden, gain = forward(*walked, **kind._asdict())
     change = _drive_change(walked, tangents, hidden)
     value = hidden, _penalty(hidden, weight)
     if isinstance(tangents[1], SymbolicZero):
         _, _, recurrent, leak, resets, length = walked
-        return value, _push_penalized(recurrent, leak, gain, resets, length, hidden, weight, change)
-    hidden_change = _hidden_change(walked, tangents, gain, change)
+        return value, _push_penalized[kind.precision](recurrent, leak, gain, resets, length, hidden, weight, change)
+    hidden_change = _hidden_change(kind, walked, tangents, gain, change)
     return value, (hidden_change, _penalty_change(hidden, weight, hidden_change))
 
 
@@ -217,37 +278,43 @@ def _penalty_change(hidden, weight, hidden_change):
     return jnp.sum(weight[..., None] * jnp.sign(hidden) * hidden_change)
 
 
-def _penalized_tangent(recurrent, leak, gain, resets, length, hidden, weight, drive_change):
-    change = tangent(recurrent, leak, gain, resets, length, drive_change)
+def _penalized_tangent(recurrent, leak, gain, resets, length, hidden, weight, drive_change, *, precision):
+    change = tangent(recurrent, leak, gain, resets, length, drive_change, precision)
     return change, _penalty_change(hidden, weight, change)
 
 
-def _penalized_pull(recurrent, leak, gain, resets, length, hidden, weight, of_hidden, of_penalty):
-    return penalized_adjoint(recurrent, leak, gain, resets, length, hidden, of_penalty * weight, of_hidden)
+def _penalized_pull(recurrent, leak, gain, resets, length, hidden, weight, of_hidden, of_penalty, *, precision):
+    return penalized_adjoint(recurrent, leak, gain, resets, length, hidden, of_penalty * weight, of_hidden, precision)
 
 
-_push_penalized = linear_map(_penalized_tangent, _penalized_pull)
+_push_penalized = {
+    precision: linear_map(
+        partial(_penalized_tangent, precision=precision), partial(_penalized_pull, precision=precision)
+    )
+    for precision in get_args(Precision)
+}
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _leaky_trace(activation, *walked):
-    return _inside(walked, *forward(*walked, activation=activation))
+def _leaky_trace(kind: Kind, *walked):
+    return _inside(kind, walked, *forward(*walked, **kind._asdict()))
 
 
-def _inside(walked, hidden, gain):
+def _inside(kind: Kind, walked, hidden, gain):
     drive, first, recurrent, leak, resets, length = walked
-    recurred = previous_product(first, hidden, resets, length, recurrent)
+    recurred = previous_product(first, hidden, resets, length, rounded(recurrent, kind.precision))
     return hidden, linear.shorten(recurred + drive, length), gain / (1 - leak[None, None])
 
 
-def _leaky_trace_tangent(activation, primals, tangents):
+def _leaky_trace_tangent(kind: Kind, primals, tangents):
     _, first, recurrent, _, resets, length = primals
-    hidden, gain = forward(*primals, activation=activation)
+    hidden, gain = forward(*primals, **kind._asdict())
     change = _drive_change(primals, tangents, hidden)
-    hidden_change = _hidden_change(primals, tangents, gain, change)
+    hidden_change = _hidden_change(kind, primals, tangents, gain, change)
     before_change = previous_states(instantiate(tangents[1], first), hidden_change, resets)
-    inner_change = linear.shorten(change + linear.push(recurrent, length, before_change), length)
-    return _inside(primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
+    walked = rounded(recurrent, kind.precision)
+    inner_change = linear.shorten(change + linear.push(walked, length, before_change), length)
+    return _inside(kind, primals, hidden, gain), (hidden_change, inner_change, jnp.zeros_like(gain))
 
 
 _leaky_trace.defjvp(_leaky_trace_tangent, symbolic_zeros=True)
@@ -262,15 +329,16 @@ def _drive_change(primals, tangents, hidden):
     return change + follow_recurrent(first, hidden, resets, length, tangents[2])
 
 
-def _hidden_change(primals, tangents, gain, change):
+def _hidden_change(kind: Kind, primals, tangents, gain, change):
     _, _, recurrent, leak, resets, length = primals
+    push = _push[kind.precision]
     if isinstance(tangents[1], SymbolicZero):
-        return _push(recurrent, leak, gain, resets, length, change)
+        return push(recurrent, leak, gain, resets, length, change)
     # A first state that moves is a step of its own in front of the others: unit gain, nothing before it.
     gain = jnp.concatenate([jnp.ones_like(gain[:1]), gain])
     resets = jnp.concatenate([jnp.ones_like(resets[:1]), resets])
     change = jnp.concatenate([tangents[1][None], change])
-    return _push(recurrent, leak, gain, resets, length + 1, change)[1:]
+    return push(recurrent, leak, gain, resets, length + 1, change)[1:]
 
 
 # The XLA twins.
@@ -331,6 +399,17 @@ def _previous_product_twin(first, hidden, resets, length, weights):
 
 def _previous_outer_twin(first, hidden, resets, length, cotangent):
     return linear.outer_twin(previous_states(first, hidden, resets), length, cotangent)
+
+
+def _kind(activation: Activation, precision: Precision) -> Kind:
+    if precision not in get_args(Precision):
+        raise InputError(f"The precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
+    return Kind(check_activation(activation), precision)
+
+
+def _named(operation: str, precision: Precision) -> str:
+    """The name of a native operation for a matrix of that precision."""
+    return f"{operation}_{precision}" if precision == "bfloat16" else operation
 
 
 def check_activation(activation: Activation) -> Activation:

@@ -4,6 +4,7 @@ Both kinds of optimizers share it: first-order methods descend it chunk by chunk
 and a convex loss (`second_order`) made of the same parts.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -20,6 +21,7 @@ from longspan.models.model import SequenceModel
 from longspan.models.parts import OutputByRows, with_keys
 from longspan.ops import backend, noise
 from longspan.ops.linear import RowGradient
+from longspan.ops.recurrence import Precision
 from longspan.optim.blocks import Gradient, Table
 
 States: TypeAlias = Float[Array, "time lane hidden"]
@@ -60,6 +62,7 @@ class Objective:
         dropout: fraction of the hidden outputs that the output does not see.
         omega: weight of the penalty on gradients that change their length on the way back.
         segment: number of steps whose intermediate values are kept for the gradient; 0 for all.
+        precision: of the recurrent weights as the cell reads them.
     """
 
     scale: float
@@ -67,6 +70,7 @@ class Objective:
     dropout: float = 0.0
     omega: float = 0.0
     segment: int = 0
+    precision: Precision = "float32"
 
     @staticmethod
     def of(config: TrainConfig, counted_steps: int | None = None) -> "Objective":
@@ -77,7 +81,7 @@ class Objective:
         """
         steps = config.chunk_length if counted_steps is None else counted_steps
         scale = 1 / (steps * config.lanes) if config.loss == "mean" else 1.0
-        return Objective(scale, config.l1, config.dropout, config.omega, config.segment)
+        return Objective(scale, config.l1, config.dropout, config.omega, config.segment, config.precision)
 
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -86,7 +90,7 @@ class Objective:
 
         The carried state is a constant, not a function of the parameters: gradients span one chunk.
         """
-        model = eqx.combine(params, context.constants)
+        model = self._model(params, context)
         keys = _keys(context, carry)
         if self.segment > 0:
             state, losses, penalty = self._walk_segments(model, carry.state, chunk, keys)
@@ -96,6 +100,13 @@ class Objective:
         if self.omega > 0:
             value = value + self.omega * self._changes_of_gradients(model, carry.state, chunk, keys)
         return value, observed
+
+    def _model(self, params: SequenceModel, context: Context) -> SequenceModel:
+        """The model as training runs it."""
+        model = eqx.combine(params, context.constants)
+        if self.precision == "float32":
+            return model
+        return dataclasses.replace(model, cell=model.cell.at_precision(self.precision))
 
     def _walk(
         self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys
@@ -162,7 +173,7 @@ class Objective:
             return value, Gradient(gradient)
 
         def loss(params, drive):
-            model = eqx.combine(params, context.constants)
+            model = self._model(params, context)
             assert isinstance(model.cell, DrivenCell)
             walked = (carry.state, drive, chunk.resets, chunk.lengths)
             if self.l1 > 0:

@@ -55,6 +55,11 @@ void recurrence(long time, long lanes, long units, long length) {
   Floats hidden(steps * units), gain(steps * units), result(steps * units), square(units * units);
   Flags resets(steps);
   const Recurrence r{time, lanes, units, length, recurrent.data(), leak.data(), resets.data.get()};
+  Recurrence halved = r;
+  halved.bfloat16 = true;
+  recurrence_forward(halved, Activation::tanh, drive.data(), first.data(), hidden.data(), gain.data());
+  recurrence_tangent(halved, gain.data(), drive.data(), result.data());
+  recurrence_adjoint(halved, gain.data(), drive.data(), result.data());
   for (const Activation f : {Activation::tanh, Activation::sigmoid, Activation::rectifier}) {
     recurrence_forward(r, f, drive.data(), first.data(), hidden.data(), gain.data());
   }

@@ -69,8 +69,9 @@ long bounded(Length length, long time) { return std::clamp<long>(length.typed_da
 // The recurrence.
 
 struct Walk : Recurrence {
-  Walk(Floats<3> steps, Floats<2> recurrent, Floats<1> leak, Flags resets, Length length)
+  Walk(Floats<3> steps, Floats<2> recurrent, Floats<1> leak, Flags resets, Length length, bool bfloat16)
       : Walk(steps, resets, length) {
+    this->bfloat16 = bfloat16;
     this->recurrent = data(recurrent, units, units);
     this->leak = data(leak, units);
   }
@@ -86,29 +87,32 @@ struct Walk : Recurrence {
   }
 };
 
-template <Activation activation>
+template <Activation activation, bool bfloat16>
 void forward(Floats<3> drive, Floats<2> first, Floats<2> recurrent, Floats<1> leak, Flags resets, Length length,
              FloatsOut<3> hidden, FloatsOut<3> gain) {
-  const Walk walk(drive, recurrent, leak, resets, length);
+  const Walk walk(drive, recurrent, leak, resets, length, bfloat16);
   recurrence_forward(walk, activation, walk.states(drive), data(first, walk.lanes, walk.units), walk.states(hidden),
                      walk.states(gain));
 }
 
+template <bool bfloat16>
 void tangent(Floats<2> recurrent, Floats<1> leak, Floats<3> gain, Flags resets, Length length, Floats<3> drive,
              FloatsOut<3> hidden) {
-  const Walk walk(gain, recurrent, leak, resets, length);
+  const Walk walk(gain, recurrent, leak, resets, length, bfloat16);
   recurrence_tangent(walk, walk.states(gain), walk.states(drive), walk.states(hidden));
 }
 
+template <bool bfloat16>
 void adjoint(Floats<2> recurrent, Floats<1> leak, Floats<3> gain, Flags resets, Length length, Floats<3> cotangent,
              FloatsOut<3> drive) {
-  const Walk walk(gain, recurrent, leak, resets, length);
+  const Walk walk(gain, recurrent, leak, resets, length, bfloat16);
   recurrence_adjoint(walk, walk.states(gain), walk.states(cotangent), walk.states(drive));
 }
 
+template <bool bfloat16>
 void penalized_adjoint(Floats<2> recurrent, Floats<1> leak, Floats<3> gain, Flags resets, Length length,
                        Floats<3> hidden, Floats<2> weight, Floats<3> cotangent, FloatsOut<3> drive) {
-  const Walk walk(gain, recurrent, leak, resets, length);
+  const Walk walk(gain, recurrent, leak, resets, length, bfloat16);
   recurrence_adjoint(walk, walk.states(gain), walk.states(cotangent), walk.states(drive),
                      {walk.states(hidden), data(weight, walk.time, walk.lanes)});
 }
@@ -531,12 +535,18 @@ void run_update(ffi::RemainingArgs operands, ffi::RemainingRets results) {
   LONGSPAN_SYMBOL(name);                       \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, (Handler<__VA_ARGS__>::run), ffi::Ffi::Bind().RemainingArgs().RemainingRets())
 
-LONGSPAN_OPERATION(longspan_recurrence_tanh, forward<Activation::tanh>);
-LONGSPAN_OPERATION(longspan_recurrence_sigmoid, forward<Activation::sigmoid>);
-LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier>);
-LONGSPAN_OPERATION(longspan_recurrence_tangent, tangent);
-LONGSPAN_OPERATION(longspan_recurrence_adjoint, adjoint);
-LONGSPAN_OPERATION(longspan_recurrence_penalized_adjoint, penalized_adjoint);
+LONGSPAN_OPERATION(longspan_recurrence_tanh, forward<Activation::tanh, false>);
+LONGSPAN_OPERATION(longspan_recurrence_sigmoid, forward<Activation::sigmoid, false>);
+LONGSPAN_OPERATION(longspan_recurrence_rectifier, forward<Activation::rectifier, false>);
+LONGSPAN_OPERATION(longspan_recurrence_tangent, tangent<false>);
+LONGSPAN_OPERATION(longspan_recurrence_adjoint, adjoint<false>);
+LONGSPAN_OPERATION(longspan_recurrence_penalized_adjoint, penalized_adjoint<false>);
+LONGSPAN_OPERATION(longspan_recurrence_tanh_bfloat16, forward<Activation::tanh, true>);
+LONGSPAN_OPERATION(longspan_recurrence_sigmoid_bfloat16, forward<Activation::sigmoid, true>);
+LONGSPAN_OPERATION(longspan_recurrence_rectifier_bfloat16, forward<Activation::rectifier, true>);
+LONGSPAN_OPERATION(longspan_recurrence_tangent_bfloat16, tangent<true>);
+LONGSPAN_OPERATION(longspan_recurrence_adjoint_bfloat16, adjoint<true>);
+LONGSPAN_OPERATION(longspan_recurrence_penalized_adjoint_bfloat16, penalized_adjoint<true>);
 LONGSPAN_OPERATION(longspan_recurrence_product, previous_product);
 LONGSPAN_OPERATION(longspan_recurrence_outer, previous_outer);
 

@@ -65,7 +65,7 @@ template <int gates, class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, const float* states, const Finish& finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PanelMatrix recurrent(scratch, l.r.recurrent, units, gates, meeting_point(units));
+  const PanelMatrix<Whole> recurrent(scratch, l.r.recurrent, units, gates, meeting_point(units));
   float* sums = scratch.take(recurrent.width());
   std::memset(sums, 0, recurrent.width() * sizeof(float));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
@@ -145,7 +145,7 @@ void adjoint_one(const Lanes& l, const LaneRows& errors, const float* cotangent,
                  const Finish& finish) {
   Scratch scratch;
   const long units = l.r.units;
-  const PanelMatrix recurrent(scratch, l.r.recurrent, units, gates, units);
+  const PanelMatrix<Whole> recurrent(scratch, l.r.recurrent, units, gates, units);
   // One is written while another thread may still read that of the step after.
   float* drives[2] = {scratch.take(recurrent.width()), scratch.take(recurrent.width())};
   for (float* drive : drives) std::memset(drive, 0, recurrent.width() * sizeof(float));

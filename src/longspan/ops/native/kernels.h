@@ -14,6 +14,7 @@ struct Recurrence {
   const float* recurrent;  // [units, units], or with gates [units, gates, units]
   const float* leak;       // [units], for leaky units alone
   const bool* resets;      // [time, lanes]: the state before this step is dropped
+  bool bfloat16 = false;   // whether the recurrent weights are rounded to bfloat16, which a single lane reads faster
 };
 
 // hidden_t = a h + (1 - a) f(h U + drive_t) with h the kept previous state, and gain_t = (1 - a) f'(h U + drive_t).

@@ -222,14 +222,38 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
 constexpr int kPanelVectors = kWidth == 16 ? 16 : 12;
 constexpr long kBlockRows = 32;
 
+// How panels keep their numbers: as they are, or in the half of a word that bfloat16 takes. There two vectors share the
+// words of one, so that a shift or a mask restores either; numbers have to be rounded before.
+struct Whole {
+  static constexpr long vectors(long count) { return count; }
+  static Vector get(const float* row, long v) { return load(row + v * kWidth); }
+  static void put(float* row, long v, Vector value) { store(row + v * kWidth, value); }
+};
+struct Halved {
+  static constexpr int32_t kUpper = INT32_MIN / 0x8000;  // the upper half of a word
+  static constexpr long vectors(long count) { return (count + 1) / 2; }
+  static Vector get(const float* row, long v) {
+    const Integers words = (Integers)load(row + v / 2 * kWidth);
+    return (Vector)(v % 2 ? words & kUpper : words << 16);
+  }
+  // In order: an even vector clears its neighbor's half.
+  static void put(float* row, long v, Vector value) {
+    float* target = row + v / 2 * kWidth;
+    const Integers upper = (Integers)value & kUpper;
+    store(target, (Vector)(v % 2 ? upper | (Integers)load(target) : (upper >> 16) & 0xffff));
+  }
+};
+
 // A square matrix of `size` rows and columns for each of its gates, in panels that do not cross from gate to gate, nor
 // from the units below `cut` to those above it. Rows and the columns of every gate are padded with zeros to whole
 // vectors.
+template <class Storage>
 class PanelMatrix {
  public:
   PanelMatrix(Scratch& scratch, const float* matrix, long size, long gates, long cut)
-      : size_(size), gates_(gates), padded_(round_up(size, kWidth)), data_(scratch.take(padded_ * width())) {
+      : size_(size), gates_(gates), padded_(round_up(size, kWidth)) {
     for (const long end : {std::min(round_up(cut, kWidth), padded_), padded_}) add_panels(end / kWidth);
+    data_ = scratch.take(gates * room_ * padded_);
     for (long g = 0; g < gates; ++g) {
       for (const Panel& panel : panels_) pack(panel, g, matrix);
     }
@@ -255,21 +279,23 @@ class PanelMatrix {
  private:
   struct Panel {
     long first, vectors;  // its first unit
+    long before;          // numbers that a row of a gate has in the panels before this one
   };
 
   template <int vectors>
   static void forward(const float* data, long rows, const float* x, float* y, bool backwards) {
+    constexpr long row = Storage::vectors(vectors) * kWidth;
     Vector total[vectors];
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) total[v] = load(y + v * kWidth);
     for (long done = 0; done < rows; done += kBlockRows) {
       const long begin = backwards ? std::max(0l, rows - done - kBlockRows) : done;
       const long end = backwards ? rows - done : std::min(rows, done + kBlockRows);
-      const float* source = data + begin * vectors * kWidth;
-      for (long i = begin; i < end; ++i, source += vectors * kWidth) {
+      const float* source = data + begin * row;
+      for (long i = begin; i < end; ++i, source += row) {
         const Vector scale = broadcast(x[i]);
 #pragma GCC unroll 16
-        for (int v = 0; v < vectors; ++v) total[v] += scale * load(source + v * kWidth);
+        for (int v = 0; v < vectors; ++v) total[v] += scale * Storage::get(source, v);
       }
     }
 #pragma GCC unroll 16
@@ -278,6 +304,7 @@ class PanelMatrix {
 
   template <int vectors>
   static void backward(const float* data, long from, long to, const float* x, float* y, bool backwards) {
+    constexpr long row = Storage::vectors(vectors) * kWidth;
     Vector factors[vectors];
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) factors[v] = load(x + v * kWidth);
@@ -286,10 +313,10 @@ class PanelMatrix {
       Vector dots[kWidth];
 #pragma GCC unroll 16
       for (int r = 0; r < kWidth; ++r) {
-        const float* source = data + (i + r) * vectors * kWidth;
-        dots[r] = factors[0] * load(source);
+        const float* source = data + (i + r) * row;
+        dots[r] = factors[0] * Storage::get(source, 0);
 #pragma GCC unroll 16
-        for (int v = 1; v < vectors; ++v) dots[r] += factors[v] * load(source + v * kWidth);
+        for (int v = 1; v < vectors; ++v) dots[r] += factors[v] * Storage::get(source, v);
       }
       store(y + i, load(y + i) + sums(dots));
     }
@@ -312,11 +339,12 @@ class PanelMatrix {
     const long count = (end - begin + kPanelVectors - 1) / kPanelVectors;
     for (long p = 0; p < count; ++p) {
       const Range range = part_of(end - begin, count, p);
-      panels_.push_back({(begin + range.begin) * kWidth, range.size()});
+      panels_.push_back({(begin + range.begin) * kWidth, range.size(), room_});
+      room_ += Storage::vectors(range.size()) * kWidth;
     }
   }
 
-  float* data_of(const Panel& panel, long gate) const { return data_ + (gate * padded_ + panel.first) * padded_; }
+  float* data_of(const Panel& panel, long gate) const { return data_ + (gate * room_ + panel.before) * padded_; }
 
   template <class Body>
   void for_each_panel(bool backwards, const Body& body) const {
@@ -329,26 +357,30 @@ class PanelMatrix {
   }
 
   void pack(const Panel& panel, long gate, const float* matrix) const {
-    const long width = panel.vectors * kWidth, columns = std::min(width, size_ - panel.first);
+    const long row = Storage::vectors(panel.vectors) * kWidth;
+    const long columns = std::min(panel.vectors * kWidth, size_ - panel.first);
     float* target = data_of(panel, gate);
-    for (long i = 0; i < size_; ++i, target += width) {
+    for (long i = 0; i < size_; ++i, target += row) {
       const float* source = matrix + (i * gates_ + gate) * size_ + panel.first;
-      for_each_vector(columns, [&](long j, auto load, auto) { store(target + j, load(source + j)); });
+      for_each_vector(columns, [&](long j, auto load, auto) { Storage::put(target, j / kWidth, load(source + j)); });
     }
-    std::memset(target, 0, (padded_ - size_) * width * sizeof(float));
+    std::memset(target, 0, (padded_ - size_) * row * sizeof(float));
   }
 
   static const std::array<Forward, kPanelVectors + 1> kForward;
   static const std::array<Backward, kPanelVectors + 1> kBackward;
 
   long size_, gates_, padded_;
+  long room_ = 0;  // numbers that a row of a gate has in all panels
   std::vector<Panel> panels_;
   float* data_;
 };
 
-inline constexpr std::array<PanelMatrix::Forward, kPanelVectors + 1> PanelMatrix::kForward =
+template <class Storage>
+inline constexpr std::array<typename PanelMatrix<Storage>::Forward, kPanelVectors + 1> PanelMatrix<Storage>::kForward =
     PanelMatrix::forwards(std::make_integer_sequence<int, kPanelVectors>());
-inline constexpr std::array<PanelMatrix::Backward, kPanelVectors + 1> PanelMatrix::kBackward =
-    PanelMatrix::backwards(std::make_integer_sequence<int, kPanelVectors>());
+template <class Storage>
+inline constexpr std::array<typename PanelMatrix<Storage>::Backward, kPanelVectors + 1>
+    PanelMatrix<Storage>::kBackward = PanelMatrix::backwards(std::make_integer_sequence<int, kPanelVectors>());
 
 }  // namespace longspan

@@ -31,14 +31,14 @@ void walk_lanes(const Lanes& l, const float* inputs, const float* start, float* 
   }
 }
 
-template <class Finish>
+template <class Storage, class Finish>
 void walk_one(const Lanes& l, const float* inputs, const float* start, float* states, Finish finish) {
   Scratch scratch;
   const long units = l.r.units;
   const long padded = round_up(units, kWidth);
   float* sums = scratch.take(padded);
   std::memset(sums, 0, padded * sizeof(float));
-  RecurrentMatrix recurrent(scratch, l.r.recurrent, units, meeting_point(units));
+  RecurrentMatrix<Storage> recurrent(scratch, l.r.recurrent, units, meeting_point(units));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
     const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
     std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
@@ -50,7 +50,9 @@ void walk_one(const Lanes& l, const float* inputs, const float* start, float* st
 template <class Finish>
 void walk(const Recurrence& r, const float* inputs, const float* start, float* states, Finish finish) {
   for_each_group_of_lanes(r, [&](const Lanes& lanes) {
-    const auto run = lanes.count == 1 ? walk_one<Finish> : walk_lanes<Finish>;
+    const auto run = lanes.count > 1 ? walk_lanes<Finish>
+                     : r.bfloat16    ? walk_one<Halved, Finish>
+                                     : walk_one<Whole, Finish>;
     run(lanes, inputs, start, states, finish);
   });
   std::memset(states + r.length * r.lanes * r.units, 0, (r.time - r.length) * r.lanes * r.units * sizeof(float));
@@ -137,10 +139,11 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, co
   }
 }
 
+template <class Storage>
 void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
-  RecurrentMatrix recurrent(scratch, l.r.recurrent, l.r.units, l.r.units);
+  RecurrentMatrix<Storage> recurrent(scratch, l.r.recurrent, l.r.units, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step;
     errors.receive(l, t, cotangent, penalty, from, to);
@@ -175,7 +178,7 @@ void recurrence_tangent(const Recurrence& r, const float* gain, const float* dri
 void recurrence_adjoint(const Recurrence& r, const float* gain, const float* hidden_cotangent, float* drive_cotangent,
                         const Penalty& penalty) {
   for_each_group_of_lanes(r, [&](const Lanes& lanes) {
-    const auto run = lanes.count == 1 ? adjoint_one : adjoint_lanes;
+    const auto run = lanes.count > 1 ? adjoint_lanes : r.bfloat16 ? adjoint_one<Halved> : adjoint_one<Whole>;
     run(lanes, gain, hidden_cotangent, penalty, drive_cotangent);
   });
   std::memset(drive_cotangent + r.length * r.lanes * r.units, 0,

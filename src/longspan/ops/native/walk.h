@@ -241,6 +241,7 @@ inline void add_dots(const int32_t* row, long count, const float* x, const float
 // The recurrent matrix of one lane: by the rows that count where they are few, else whole, in panels. These are packed
 // when they are first needed, since that costs as much as some steps do; but in advance where two threads divide the
 // units, because a step that they take together must not ask for memory.
+template <class Storage>
 class RecurrentMatrix {
  public:
   RecurrentMatrix(Scratch& scratch, const float* matrix, long size, long cut)
@@ -274,7 +275,7 @@ class RecurrentMatrix {
   // Each of two threads writes down its own.
   int32_t* places(long from) { return places_ + (from > 0) * room_; }
 
-  const PanelMatrix& whole() {
+  const PanelMatrix<Storage>& whole() {
     if (!panels_) panels_.emplace(scratch_, matrix_, size_, 1, cut_);
     return *panels_;
   }
@@ -283,7 +284,7 @@ class RecurrentMatrix {
   const float* matrix_;
   long size_, cut_, room_;
   int32_t* places_;
-  std::optional<PanelMatrix> panels_;
+  std::optional<PanelMatrix<Storage>> panels_;
 };
 
 // Whether the outer products of rows of a and b have so few sums that they come cheaper one by one: each costs about as
