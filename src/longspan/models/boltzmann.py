@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from longspan.ops import noise
+from longspan.ops import outputs
 
 
 class Biases(NamedTuple):
@@ -98,7 +98,7 @@ def tempered_transition(
 
     far = jax.lax.fori_loop(0, levels, down, (frames, jnp.zeros(len(frames), frames.dtype)))
     back, log_weight = jax.lax.fori_loop(0, levels, up, far)
-    accepted = jnp.log(noise.uniform(key_accept, log_weight.shape)) < log_weight
+    accepted = jnp.log(outputs.hashed_uniform(key_accept, log_weight.shape)) < log_weight
     return jnp.where(accepted[:, None], back, frames)
 
 
@@ -188,4 +188,4 @@ def _softplus(values):
 
 def _switch_on(log_odds, key: PRNGKeyArray):
     """Sample units that are on with these log-odds."""
-    return (noise.uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds)).astype(log_odds.dtype)
+    return (outputs.hashed_uniform(key, log_odds.shape) < jax.nn.sigmoid(log_odds)).astype(log_odds.dtype)

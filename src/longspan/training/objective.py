@@ -19,7 +19,7 @@ from longspan.data.dataset import Chunks
 from longspan.models.cells import DrivenCell
 from longspan.models.model import SequenceModel
 from longspan.models.parts import OutputByRows, with_keys
-from longspan.ops import backend, noise
+from longspan.ops import backend, outputs
 from longspan.ops.linear import RowGradient
 from longspan.ops.recurrence import Precision
 from longspan.optim.blocks import Gradient, Table
@@ -258,7 +258,7 @@ def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
 @partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory
 def dropout_mask(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """Mask of the hidden units the output sees; each is dropped with probability `dropout`."""
-    return noise.bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
+    return outputs.hashed_bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
 
 
 def apply_dropout(

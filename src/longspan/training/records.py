@@ -1,8 +1,12 @@
-"""What the documents of a run folder must contain, checked as they are read.
+"""The documents of a run folder: what they must contain, checked as they are read, and the model card made of them.
 
 A checksum says that a file is as it was written, not by whom: a folder may come from somebody else, or from a version
 without checksums. So whatever other code relies on is checked once, here; further values, which differ from run to run,
 are left as they are.
+
+The card is README.md in the folder: what the model is, what it learned from, how good it is. It is made from the other
+files of the folder alone, and again whenever their scores change, so that it says the same however often a run was
+interrupted. People may add to it, so it has no checksum.
 """
 
 from pathlib import Path
@@ -10,7 +14,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from longspan import __version__
+from longspan.config import TrainConfig
+from longspan.data.dataset import DataRecord
 from longspan.errors import InputError
+from longspan.metrics import METRICS, number
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Status = Literal["running", "interrupted", "diverged", "done"]
@@ -78,13 +86,13 @@ def document(content: bytes, kind: Kind, file: Path) -> dict:
 def lines(content: bytes | None, kind: Kind, file: Path) -> list[dict]:
     """Decode a document of lines; a last line that was torn by a crash is skipped."""
     found = []
-    for number, line in enumerate((content or b"").splitlines(keepends=True), 1):
+    for place, line in enumerate((content or b"").splitlines(keepends=True), 1):
         try:
             found.append(_checked(line, kind))
         except UNREADABLE as error:
             if not line.endswith(b"\n"):
                 break
-            raise InputError(f"line {number} of {file} cannot be read ({error}); restore the file") from error
+            raise InputError(f"line {place} of {file} cannot be read ({error}); restore the file") from error
     return found
 
 
@@ -101,3 +109,122 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(part) for part in value]
     return float(value) if isinstance(value, int) and value.bit_length() > 63 else value
+
+
+PREDICTS = {
+    "music": "the next frame of piano music, a set of keys, from the frames before it",
+    "text": "the next {unit} of a text from those before it",
+    "keys": "keys that are on or off, step by step",
+    "classes": "a class, step by step",
+    "numbers": "numbers, step by step",
+}
+LIMITS = {
+    "music": "It knows keys that are on or off on a grid of {grid}: no loudness, pedal or tempo. It writes in the\n"
+    "style of what it was trained on, and may repeat some of it.",
+    "text": "It knows {size:,} {unit}s and no facts: what it writes looks like its training text, and may repeat some\n"
+    "of it.",
+}
+
+
+COUNTS = ("songs", "frames", "lines", "tokens", "sequences", "steps")
+"""Sizes of a split that are worth a mention, by their names in `Dataset.split_figures`."""
+
+
+def model_card(
+    config: TrainConfig,
+    data: DataRecord,
+    *,
+    weights: int | None = None,
+    result: dict | None = None,
+    notes: str = "",
+    shipped_as: str | None = None,
+) -> str:
+    """The card.
+
+    Args:
+        config: settings of the run.
+        data: what the run recorded about its data.
+        weights: number of weights, once there are any.
+        result: the content of result.json, once the run is done.
+        notes: further sections, as Markdown.
+        shipped_as: the name of a model that comes with the package.
+    """
+    facts = {"unit": data.unit, "size": data.size, "grid": _grid(data)}
+    parts = [
+        f"# {config.recipe} on {config.data}",
+        f"A recurrent network that predicts {PREDICTS[data.kind].format(**facts)}.\n"
+        f"Trained with longspan {__version__}.",
+        "## Model",
+        _table(_model_rows(config, weights)),
+        "## Data",
+        _table(_data_rows(config, data, (result or {}).get("splits", {}))),
+        "## Scores",
+        _scores(result, config.seed) if result else "None yet: the run is not done. `longspan resume .` continues it.",
+        *([notes] if notes else []),
+        "## Use",
+        _commands(data, shipped_as),
+        *(["## Limits", LIMITS[data.kind].format(**facts)] if data.kind in LIMITS else []),
+        "## Files",
+        "`config.json` holds every setting, `metrics.jsonl` one line per validation, `model.safetensors` the weights\n"
+        "with the best validation score, `result.json` their scores once the run is done.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _model_rows(config: TrainConfig, weights: int | None) -> list[tuple[str, str]]:
+    rows = [
+        ("cell", f"`{config.cell}`, {config.hidden_size} {config.activation} units"),
+        ("output", f"`{config.output}`"),
+        ("optimizer", f"`{config.optimizer}`, recipe `{config.recipe}`, seed {config.seed}"),
+    ]
+    return rows if weights is None else [*rows, ("weights", number(weights))]
+
+
+def _data_rows(config: TrainConfig, data: DataRecord, splits: dict[str, dict]) -> list[tuple[str, str]]:
+    rows = [("name", f"`{config.data}`"), ("kind", data.kind)]
+    if data.frames_per_beat:
+        rows.append(("grid", _grid(data)))
+    if data.vocabulary:
+        rows.append(("vocabulary", f"{data.size:,} {data.unit}s"))
+    for split, figures in splits.items():
+        counts = [f"{figures[name]:,} {name}" for name in COUNTS if name in figures]
+        rows.append((split, ", ".join(counts)))
+    return [*rows, ("fingerprint", f"`{data.fingerprint[:16]}`")]
+
+
+def _grid(data: DataRecord) -> str:
+    frames = data.frames_per_beat or 1
+    return f"{frames} frame{'s' * (frames > 1)} per quarter note"
+
+
+def _scores(result: dict[str, Any], seed: int) -> str:
+    split = next((name for name in ("test", "valid") if name in result), None)
+    if split is None:
+        return "None on a split of the data."
+    metrics = [metric for name, metric in METRICS.items() if result[split].get(name) is not None]
+    rows = [("this model", result[split])]
+    if remembered := result.get("with_memory"):
+        rows.append((f"with memory ({remembered['memory']})", remembered.get(split, {})))
+    rows += result.get("baselines", {}).items()
+    lines = [f"| {split} split | {' | '.join(metric.heading for metric in metrics)} |"]
+    lines.append("| --- |" + " ---: |" * len(metrics))
+    for label, figures in rows:
+        lines.append(f"| {label} | {' | '.join(metric.show(figures.get(metric.name)) for metric in metrics)} |")
+    return "\n".join(lines) + f"\n\nOf one run, seed {seed}; the weights were chosen on the validation split."
+
+
+def _commands(data: DataRecord, shipped_as: str | None) -> str:
+    sampled = data.kind in ("music", "text") or data.next_step
+    run = shipped_as or "."
+    commands = {
+        f"sample {run}": "hear or read what it learned" if sampled else None,
+        f"evaluate {run}": "score the best weights",
+        f"diagnose {run}": "how far it remembers, what is wrong and what to do",
+        f"export {run}": "take it elsewhere: ONNX, PyTorch, NumPy",
+        f"resume {run}": None if shipped_as else "continue exactly where it stopped",
+    }
+    return "\n".join(f"    longspan {command:<18} # {purpose}" for command, purpose in commands.items() if purpose)
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])

@@ -43,8 +43,7 @@ from longspan.files import (
 from longspan.pretrained import located, names
 from longspan.runtime import check_same_environment, succeeding_environment
 from longspan.training import records
-from longspan.training.card import model_card
-from longspan.training.records import Status
+from longspan.training.records import Status, model_card
 from longspan.training.rounding import SCALE, restored
 from longspan.training.seals import SealedFolder, discard_newer_checkpoints, newest_checkpoint_number
 

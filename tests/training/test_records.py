@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import longspan
-from longspan.training.card import model_card
+from longspan.training.records import model_card
 from longspan.training.runs import Run
 from tests.support.catalog import TINY, tiny_config, tiny_music, tiny_text
 

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 from scipy import stats
 
-from longspan.ops import noise
+from longspan.ops.outputs import hashed_uniform
 
 
 def numbers(keys: int, shape=(1000, 88)) -> np.ndarray:
     key = jax.random.key(7)
-    return np.array([noise.uniform(jax.random.fold_in(key, number), shape) for number in range(keys)], np.float64)
+    return np.array([hashed_uniform(jax.random.fold_in(key, number), shape) for number in range(keys)], np.float64)
 
 
 def test_numbers_are_uniform_to_their_last_bits():
