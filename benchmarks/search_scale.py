@@ -90,7 +90,7 @@ def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> Non
         patiently(lambda: study.record(claim, outcome_of(config)))
         patiently(lambda: forget_losers(study, claim.slot, place))
     except ClaimLost:
-        pass
+        pass  # the worker that has the slot now continues it
     if not SIZES:
         SIZES.append(resident())
     shutil.rmtree(path, ignore_errors=True)  # ten thousand folders are nothing to leave behind

@@ -76,7 +76,7 @@ def wrong_weights(folder: Path, count: int, seed: int, *, verified: bool = True)
             if {name: array.tobytes() for name, array in read().items()} != saved:
                 wrong.append(f"mutant {number} of seed {seed} was loaded")
         except InputError:
-            pass
+            pass  # refused, as it should be
         except Exception as error:
             if verified:
                 wrong.append(f"{type(error).__name__}: {error}")

@@ -59,7 +59,7 @@ def drive(cell, inputs):
     return inputs @ weights + bias
 
 
-def agrees(cell, inputs, want):
+def assert_agrees(cell, inputs, want):
     np.testing.assert_allclose(walk(cell, inputs), want, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(chunk(cell, inputs), want, rtol=1e-4, atol=1e-5)
 
@@ -73,7 +73,7 @@ def test_lstm(cell, activation, inputs):
     for now in drive(made, inputs).reshape(STEPS, 4, UNITS):
         hidden, memory = twins.lstm_step(now, hidden, memory, recurrent, peepholes, activation)
         want.append(hidden)
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 @pytest.mark.parametrize(("cell", "activation"), [("gru", "tanh"), ("gru,reset=before", "sigmoid")])
@@ -84,7 +84,7 @@ def test_gru(cell, activation, inputs):
     for now in drive(made, inputs).reshape(STEPS, 3, UNITS):
         hidden = twins.gru_step(now, hidden, recurrent, bias, activation, before="before" in cell)
         want.append(hidden)
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 def test_the_gru_of_pytorch_written_out(inputs):
@@ -101,7 +101,7 @@ def test_the_gru_of_pytorch_written_out(inputs):
         n = np.tanh(x @ w_n + of_inputs[2] + r * (hidden @ u_n + of_hidden[2]))
         hidden = (1 - z) * n + z * hidden
         want.append(hidden)
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
@@ -119,7 +119,7 @@ def test_weights_of_equinox_give_the_numbers_of_equinox(name, inputs):
     def filled(module):
         return eqx.tree_at(lambda m: [getattr(m, each) for each in weights], module, list(weights.values()))
 
-    agrees(filled(make(name)), inputs, want)
+    assert_agrees(filled(make(name)), inputs, want)
     layer = filled((LSTM if name == "lstm" else GRU)(INPUTS, UNITS, key=key))
     hidden, last = layer(inputs)
     np.testing.assert_allclose(hidden, want, rtol=1e-4, atol=1e-5)
@@ -141,18 +141,20 @@ def test_multiplicative(inputs):
     for now in drive(made, inputs):
         hidden = twins.multiplicative_step(now, hidden, *matrices)
         want.append(hidden)
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 def test_delayed(inputs):
     made = make("delayed,lags=1:3:5", "sigmoid")
-    agrees(made, inputs, twins.delayed_states(drive(made, inputs), *double(made.recurrent), (1, 3, 5), "sigmoid"))
+    assert_agrees(
+        made, inputs, twins.delayed_states(drive(made, inputs), *double(made.recurrent), (1, 3, 5), "sigmoid")
+    )
 
 
 def test_band_pass(inputs):
     made = make("band-pass,slowest=0.1,width=4")
     fast, slow, recurrent = double(made.fast.value, made.slow.value, made.recurrent)
-    agrees(made, inputs, twins.band_pass_states(drive(made, inputs), recurrent, slow, fast))
+    assert_agrees(made, inputs, twins.band_pass_states(drive(made, inputs), recurrent, slow, fast))
 
 
 def test_band_pass_units_pass_their_band_at_full_height():
@@ -184,7 +186,7 @@ def test_linear(inputs):
     want = twins.linear_states(
         drive(made, inputs), eigenvalues, np.sqrt(1 - abs(eigenvalues) ** 2), readout[0] + 1j * readout[1], "rectifier"
     )
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 def test_context_adds_decaying_averages_of_the_input_to_the_drive(inputs):
@@ -196,7 +198,7 @@ def test_context_adds_decaying_averages_of_the_input_to_the_drive(inputs):
         averages = np.array([[0.5], [0.9]]) * averages + np.array([[0.5], [0.1]]) * now
         added.append(averages.sum(0))
     want = twins.delayed_states(drive(inner, inputs) + np.stack(added), *double(inner.recurrent), (1, 2))
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 @pytest.mark.parametrize("cell", ["rate,tau=2:9,excitatory=0.5,density=0.6", "rate,learn_tau,learn_start"])
@@ -210,7 +212,7 @@ def test_rate(cell, inputs):
         assert set(np.sign(connections[2:]).ravel()) <= {0, -1}
     start = double(made.initial_state())[0]
     want = twins.rate_states(drive(made, inputs), start, connections, keep, np.zeros((STEPS, UNITS)))
-    agrees(made, inputs, want)
+    assert_agrees(made, inputs, want)
 
 
 def test_rates_fluctuate_by_about_the_noise_whatever_their_time_constants():
@@ -235,7 +237,7 @@ def test_layers_of_different_cells_and_sizes(inputs):
     hidden = inputs
     for cell in made.cells:
         hidden = jnp.asarray(walk(cell, hidden))
-    agrees(made, inputs, hidden)
+    assert_agrees(made, inputs, hidden)
     trace = made.trace(
         jax.tree.map(lambda leaf: leaf[None], made.initial_state()),
         inputs[:, None],
