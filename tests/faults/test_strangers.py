@@ -19,6 +19,9 @@ from longspan.cli import print_json
 from longspan.cli import run as command
 from longspan.errors import InputError
 from longspan.files import changing, is_plain_name, to_plain_name
+from longspan.memory.gate import FEATURES
+from longspan.memory.interface import memory_of
+from longspan.playing.page import shell
 from longspan.registry import child_command
 from longspan.search import machine
 from longspan.training.runs import Run
@@ -242,3 +245,74 @@ def test_a_console_draws_in_color_and_escapes_the_rest():
     assert "\x1b[31m" in file.getvalue()
     assert "\x1b[2J" not in file.getvalue()
     assert "\\x1b[2J" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"with_memory": 5},
+        {"with_memory": {"test": {}}},
+        {"with_memory": {"memory": "recall", "recalled": "x"}},
+        {"with_memory": {"memory": "recall", "recalled": 0.5, "test": 4}},
+        {"splits": {"train": {"songs": "x"}}},
+        {"splits": {"train": {"songs": [1]}}},
+    ],
+)
+def test_a_result_of_other_types_is_refused_in_one_line(run_path, tmp_path, capfd, change):
+    reseal(run_path, "result.json", lambda document: document.update(change))
+    assert command(["report", str(run_path), "-o", str(tmp_path / "report.html"), "--samples", "0"]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "result.json cannot be read" in told
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 10**12},
+        {"size": 0},
+        {"input_size": -1},
+        {"frames_per_beat": 0},
+        {"frames_per_beat": 10**30},
+        {"octave_shift": 5000},
+        {"octave_shift": -(10**20)},
+        {"end_token": -1},
+        {"vocabulary": ["a"]},
+        {"labels": ["a"]},
+        {"columns": ["a"] * 9},
+        {"target_scaling": {"mean": [0.0], "scale": [0.0]}},
+        {"target_scaling": {"mean": [], "scale": []}},
+    ],
+)
+def test_a_record_that_no_data_have_is_refused_when_the_run_is_opened(run_path, change):
+    Run.open(run_path)  # the control
+    kind = {"kind": "numbers"} if change.keys() & {"columns", "target_scaling"} else {}
+    reseal(run_path, "config.json", lambda document: document["data"].update(change | kind))
+    with pytest.raises(InputError, match=r"config\.json cannot be used: .*" + next(iter(change)).split("_")[-1][:4]):
+        Run.open(run_path)
+
+
+def test_settings_of_another_model_are_refused_when_a_run_is_resumed(run_path, capfd):
+    reseal(run_path, "config.json", lambda document: document["config"].update(hidden_size=9, max_epochs=9))
+    assert command(["resume", str(run_path), "--accept-environment", "--json"]) == 2
+    assert "not that of such a model" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"candidates": 10**9}, {"weights": "x"}, {"candidates": "x"}, {"adaptation": 5}])
+def test_a_memory_of_other_types_is_refused(run_path, change):
+    run = Run.open(run_path)
+    good = {"memory": "recall", "weights": dict.fromkeys(FEATURES, 0.5), "candidates": 8, "fit": {}}
+    for values, refused in ((good, False), (good | change, True)):
+        reseal(run_path, "memory.json", lambda document, v=values: document.update(v, model=run.model_checksum()))
+        if refused:
+            with pytest.raises(InputError, match="longspan remember"):
+                memory_of(run)
+        else:
+            assert memory_of(run).name == "recall"
+
+
+def test_a_data_set_may_be_named_like_the_place_of_the_model_in_the_page():
+    page = shell("{model} <b>")
+    assert page.before.rstrip().endswith("</noscript>")
+    assert "&#123;model} &lt;b&gt;" in page.before

@@ -104,6 +104,15 @@ def test_a_folder_too_large_to_keep_is_refused(run):
         pack(run, most=2000)
 
 
+def test_a_mistyped_url_of_artifacts_makes_no_folder_and_shows_no_password(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ("sftp//me:SECRET@host/x", "me:SECRET@host", "nonsense://me:SECRET@host/x"):
+        with pytest.raises(InputError) as caught:
+            open_artifacts(url, "sqlite:////x.db", "study", None)
+        assert "SECRET" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_storage_keeps_nothing_elsewhere_and_a_bad_url_is_one_line():
     assert open_artifacts(None, "sqlite:////x.db", "study", None) is None
     with pytest.raises(InputError, match="cannot keep artifacts"):

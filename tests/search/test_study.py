@@ -447,6 +447,11 @@ def test_a_study_whose_name_leads_out_of_its_folder_is_refused(sqlite, name):
         "postgresql:/me:SECRET@host/x",
         "postgres//me:SECRET@host",
         "mysql://me:SECRET@host/x",
+        "postgresql://me/SECRET@host/x",
+        "postgresql://host/x&password=SECRET",
+        "postgresql://host/x;password=SECRET",
+        "postgresql://me SECRET@host/x",
+        "postgresql://host/x?password=SECRET&password=SECRET2",
         "SECRET",
     ],
 )

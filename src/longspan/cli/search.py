@@ -19,8 +19,8 @@ from longspan.reproduction.spaces import paper_space
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search import storage
 from longspan.search.pool import PoolOptions, run_pool
-from longspan.search.result import StudyResult
-from longspan.search.space import Sampling, StudyDefinition, check_slots, define, read_space
+from longspan.search.result import kept_result
+from longspan.search.space import LONGEST_HEARTBEAT, Sampling, StudyDefinition, check_slots, define, read_space
 from longspan.search.study import Study, create_or_continue
 from longspan.terminal import say
 
@@ -106,6 +106,9 @@ def parse_search(arguments: list[str]) -> tuple[SearchOptions, set[str]]:
     for name in ("trials", "workers", "heartbeat_seconds"):
         if getattr(options.searching, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be at least 1: got {getattr(options.searching, name)}")
+    if options.searching.heartbeat_seconds > LONGEST_HEARTBEAT:
+        given = options.searching.heartbeat_seconds
+        raise InputError(f"--heartbeat-seconds must be at most {LONGEST_HEARTBEAT}, a day: got {given}")
     return options, fixed
 
 
@@ -156,7 +159,8 @@ def _say_where(study: Study, *, as_json: bool) -> int:
 
 
 def _show(study: Study, folder: Path, *, as_json: bool) -> int:
-    result = msgspec.convert(study.result, StudyResult)
+    result = kept_result(study)
+    assert result is not None
     if as_json:
         print_json({"status": "done", **msgspec.to_builtins(result)})
     else:

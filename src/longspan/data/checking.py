@@ -13,7 +13,10 @@ import numpy as np
 
 from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset, array_of, whole
 from longspan.errors import InputError
+from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT
 
+MOST_SYMBOLS = 2**24
+"""Symbols, keys or numbers of a step; a table of words has at most `limits.VOCABULARY`, 30 times fewer."""
 KINDS = get_args(get_type_hints(DataRecord)["kind"])
 
 
@@ -26,12 +29,39 @@ def check_dataset(data: Dataset) -> Dataset:
             f"{record.kind!r} and {record.fingerprint!r}",
             fields=["data"],
         )
-    whole(record.size, "size", 1, 2**31 - 1)
+    check_record(record, name)
     for split in SPLITS:
         check_chunks(data.chunks(split, PLAIN_CHUNK, data.evaluation_lanes(split)), record, f"{name}, {split}")
     first = data.epoch(0, seed=0, chunk_length=PLAIN_CHUNK, lanes=1)
     check_chunks(first, record, f"{name}, first epoch")
     return data
+
+
+def check_record(record: DataRecord, where: str) -> None:
+    """Refuse a record with sizes that no data have, or with names for more or fewer symbols than there are.
+
+    It may come from a run folder of somebody else, and decides what is allocated, indexed and drawn.
+    """
+    try:
+        whole(record.size, "size", 1, MOST_SYMBOLS)
+        bounds = {
+            "input_size": (record.input_size, 1, MOST_SYMBOLS),
+            "frames_per_beat": (record.frames_per_beat, 1, FRAMES_PER_BEAT),
+            "octave_shift": (record.octave_shift, -OCTAVE_SHIFT, OCTAVE_SHIFT),
+            "end_token": (record.end_token, 0, record.size),
+        }
+        for field, (value, low, high) in bounds.items():
+            _ = value is None or whole(value, field, low, high)
+    except InputError as error:
+        raise InputError(f"{where}: {error}", fields=error.fields) from error
+    columns = None if record.predicted == "symbols" else record.columns
+    for field, names in (("vocabulary", record.vocabulary), ("labels", record.labels), ("columns", columns)):
+        if names is not None and len(names) != record.size:
+            raise InputError(f"{where}: {field} has {len(names)} names: expected one for each of {record.size}")
+    scalings = (record.input_scaling, record.input_size or record.size), (record.target_scaling, record.size)
+    for scaling, size in scalings:
+        if scaling is not None and not scaling.fits(size):
+            raise InputError(f"{where}: expected {size} finite means, and scales above 0, to normalize numbers by")
 
 
 def check_chunks(chunks: Chunks, record: DataRecord, where: str) -> None:

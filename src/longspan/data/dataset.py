@@ -87,6 +87,11 @@ class Scaling(msgspec.Struct, frozen=True):
         """Numbers in the units of the data."""
         return numbers * np.array(self.scale) + np.array(self.mean)
 
+    def fits(self, size: int) -> bool:
+        """Whether it is one for that number of columns."""
+        finite = bool(np.isfinite([*self.mean, *self.scale]).all())
+        return finite and len(self.mean) == len(self.scale) == size and min(self.scale, default=1.0) > 0
+
     @property
     def log_volume(self) -> float:
         """The amount by which the log-density of normalized numbers exceeds that of the numbers themselves."""

@@ -79,6 +79,10 @@ class Vocabulary:
     @staticmethod
     def of(record: DataRecord) -> Vocabulary:
         """The vocabulary of a run on text."""
+        if len(record.vocabulary or ()) != record.size:
+            raise InputError(
+                f"the record of the text names {len(record.vocabulary or ())} of its {record.size} symbols"
+            )
         return Vocabulary(cast(Unit, record.unit or "character"), tuple(record.vocabulary or ()))
 
     def without_unknown(self) -> np.ndarray | None:

@@ -138,9 +138,10 @@ def memory_of(run: Run) -> Memory:
         )
     try:
         return MEMORIES[kept.pop("memory")].from_values(kept)
-    except (KeyError, TypeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise InputError(
-            f"{run.path / 'memory.json'} lacks {error}: `longspan remember {run.path}` fits it again"
+            f"{run.path / 'memory.json'} cannot be used ({type(error).__name__}: {error}): "
+            f"`longspan remember {run.path}` fits it again"
         ) from error
 
 

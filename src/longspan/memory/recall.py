@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,6 +41,7 @@ from longspan.models.model import SequenceModel
 from longspan.models.rbm import Effort, EstimatedOutput
 
 CANDIDATES = {"music": 8, "text": 16}
+MOST_CANDIDATES = 64
 
 
 @register_memory
@@ -65,6 +67,9 @@ class Recall(Memory):
     ):
         if set(weights) != set(gate.FEATURES):
             raise InputError("the recall memory has weights of other features: fit it again by `longspan remember`")
+        numbers = all(isinstance(weight, int | float) and math.isfinite(weight) for weight in weights.values())
+        if not numbers or type(candidates) is not int or not 1 <= candidates <= MOST_CANDIDATES:
+            raise InputError("the recall memory has impossible parameters: fit it again by `longspan remember`")
         self.weights, self.candidates, self.fit, self.adaptation = weights, candidates, fit or {}, adaptation
 
     @classmethod

@@ -36,7 +36,7 @@ def shell(title: str) -> Shell:
         {
             "policy": webpage.policy(code),
             "version": __version__,
-            "title": escape(title),
+            "title": escape(title).replace("{", "&#123;"),  # the page is cut at {model}
             "style": webpage.asset("longspan", "palette.css") + webpage.asset(PACKAGE, "play.css"),
             "script": code,
             "music": webpage.asset(PACKAGE, "music.html"),

@@ -20,7 +20,7 @@ from longspan.reproduction.cells import Cell, CellResult, cell_result, read_resu
 from longspan.reproduction.spaces import paper_space
 from longspan.search import storage
 from longspan.search.pool import Ending, PoolOptions, run_pool
-from longspan.search.result import StudyResult
+from longspan.search.result import StudyResult, kept_result
 from longspan.search.space import Sampling, StudyDefinition, define
 from longspan.search.study import Study, create_or_continue
 from longspan.search.worker import Limits
@@ -144,7 +144,8 @@ class Reproduction:
             return None
         if ending == "elsewhere":
             raise InputError(f"the winner's run is no longer in {folder}; remove that folder to compute it again")
-        found = msgspec.convert(study.result, StudyResult)
+        found = kept_result(study)
+        assert found is not None
         if task.kind == "seeds":
             assert before is not None
             return cell_result(task.cell, before.search, found, before.other_studies, before.handed_on)

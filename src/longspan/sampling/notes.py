@@ -78,6 +78,8 @@ def to_score(
         [RollNote(start=0, stop=2, pitch=60), RollNote(start=1, stop=2, pitch=61)]
     """
     on = np.asarray(roll) != 0
+    if on.ndim != 2:
+        raise InputError(f"expected a roll of frames by keys, got an array of shape {on.shape}")
     on, again = (on[:, :KEYS], on[:, KEYS:]) if on.shape[1] == WITH_ONSETS else (on, np.zeros_like(on))
     silence = np.zeros((1, on.shape[1]), bool)
     starts, stops = on.copy(), on.copy()

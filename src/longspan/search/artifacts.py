@@ -168,11 +168,14 @@ class _FolderOfAnySystem:
             import fsspec
         except ImportError as error:
             raise InputError("keeping artifacts at a URL needs fsspec: pip install 'longspan[search]'") from error
+        if "://" not in url:  # fsspec would make a folder of that name here, of a mistyped password, too
+            raise InputError("artifacts must be kept at a URL, such as s3://BUCKET/FOLDER or file:///FOLDER")
         try:
             self.system, self.folder = fsspec.core.url_to_fs(url)
             self.system.makedirs(self.folder, exist_ok=True)
         except (ImportError, ValueError, OSError) as error:
-            raise InputError(f"cannot keep artifacts at {storage.hide_password(url)}: {error}") from error
+            reason = storage.reason_of(error, url)
+            raise InputError(f"cannot keep artifacts at {storage.hide_password(url)}: {reason}") from error
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
         return self.system.open(f"{self.folder}/{artifact_id}", "rb")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
 from sqlalchemy import (
@@ -35,13 +36,13 @@ from sqlalchemy import (
 from sqlalchemy import select as choose
 from sqlalchemy.dialects import postgresql, sqlite
 
+from longspan.search.slots import SlotCount
+
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
 """Attributes of an attempt that decide the state of its slot."""
 
 ASKED_AT_ONCE = 1000
 """Attempts named in one statement, which holds only so many parameters."""
-MOST_SLOTS = 10_000_000
-"""A storage that claims more is damaged; its slots would not fit into memory."""
 
 
 class _ValueKind(enum.Enum):
@@ -143,9 +144,7 @@ class Attempts:
     def slot_count(self, connection: Connection) -> int:
         wanted = (STUDY_ATTRIBUTES.c.study_id == self.study) & (STUDY_ATTRIBUTES.c.key == "slots")
         found = json.loads(connection.execute(choose(STUDY_ATTRIBUTES.c.value_json).where(wanted)).scalar_one())
-        if not isinstance(found, int) or not 0 <= found <= MOST_SLOTS:
-            raise ValueError(f"{found!r} slots")
-        return found
+        return msgspec.convert(found, SlotCount)
 
     def changed(self, connection: Connection, last: int, running: Iterable[int]) -> list[Attempt]:
         """The attempts after number `last`, and those of `running`, in the order they were made."""
@@ -168,7 +167,7 @@ class Attempts:
         joined = fields.join(TRIALS, TRIALS.c.trial_id == ATTRIBUTES.c.trial_id)
         of_study = (TRIALS.c.study_id == self.study) & which & ATTRIBUTES.c.key.in_(list(keys))
         for row in connection.execute(joined.where(of_study)):
-            yield row.trial_id, row.key, json.loads(row.value_json)
+            yield row.trial_id, row.key, _decoded(row.value_json)
 
     def curves(self, connection: Connection, attempts: list[int]) -> dict[int, dict[int, float]]:
         """The validation scores of attempts by epoch."""
@@ -279,6 +278,14 @@ class Attempts:
     def _score(self, connection: Connection, attempt: int, score: float) -> None:
         row = {"trial_id": attempt, "objective": 0, "value": score, "value_type": _ValueKind.FINITE}
         connection.execute(self._insert(VALUES).on_conflict_do_nothing(), row)
+
+
+def _decoded(text: str) -> Any:
+    """A value of the storage; half a character, which JSON can hold and no file, is a ValueError."""
+    value = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _kept_step(score: float) -> dict[str, object]:

@@ -4,13 +4,18 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from longspan.errors import InputError
 from longspan.files import read_json
 from longspan.search.slots import Outcome, Slot
+from longspan.search.storage import hide_password
 from longspan.training.runs import Run
+
+if TYPE_CHECKING:
+    from longspan.search.study import Study
 
 FORMAT = 1
 
@@ -72,6 +77,22 @@ def contradiction_in(result: StudyResult) -> str | None:
     if result.winning is None or result.winning.outcome.valid_log_likelihood is None:
         return f"slot {result.winner} of study {result.study} cannot have won without a validation score"
     return None
+
+
+def kept_result(study: "Study") -> StudyResult | None:
+    """The result that the storage keeps of a study; None if it has none yet."""
+    found = study.result
+    if found is None:
+        return None
+    where = f"the result of study {study.definition.name} in {hide_password(study.url)}"
+    try:
+        result = msgspec.convert(found, StudyResult)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where} cannot be read ({error}): restore the storage") from error
+    contradiction = contradiction_in(result)
+    if contradiction is not None:
+        raise InputError(f"{where} contradicts itself: {contradiction}; restore the storage")
+    return result
 
 
 def winner_of(slots: list[Slot]) -> Slot | None:

@@ -6,7 +6,8 @@ one outcome, which is final.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -18,6 +19,11 @@ REFERENCE_SLOTS = 5
 MOST_DEATHS = 8
 """Number of workers that may die on one slot, one after the other from the same checkpoint, before it is given up: a
 trial that exhausts the memory dies every time, whereas one that is merely interrupted often gets further in between."""
+
+MOST_SLOTS = 10_000_000
+"""A storage that claims more is damaged; its slots would not fit into memory."""
+
+SlotCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
 
 SlotStatus = Literal["waiting", "running", "done", "diverged", "pruned", "lost"]
 
@@ -82,6 +88,8 @@ def _outcome_of(attempt: Attempt) -> Outcome | None:
     if "outcome" not in attempt.attributes:
         return None
     outcome = msgspec.convert(attempt.attributes["outcome"], Outcome)
+    if outcome.valid_log_likelihood is not None and not math.isfinite(outcome.valid_log_likelihood):
+        raise ValueError(f"a score of {outcome.valid_log_likelihood}")
     expected = {"done": "COMPLETE", "pruned": "PRUNED"}.get(outcome.status, "FAIL")
     return outcome if attempt.state.name == expected else None
 
@@ -117,7 +125,7 @@ class Roll:
                 self.running[attempt.id] = attempt
             elif attempt.ended:
                 self.running.pop(attempt.id, None)
-            if isinstance(number := attempt.attributes.get("slot"), int):
+            if type(number := attempt.attributes.get("slot")) is int:
                 self._attempts.setdefault(number, {})[attempt.id] = attempt
         for number in self._attempts.keys() & {attempt.attributes.get("slot") for attempt in changed}:
             self._revise(number)

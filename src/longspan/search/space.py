@@ -29,7 +29,7 @@ from longspan.errors import InputError
 from longspan.files import check_plain_name, read_toml
 
 FORMAT = 1
-HEARTBEAT_SECONDS = 30
+HEARTBEAT_SECONDS, LONGEST_HEARTBEAT = 30, 86_400
 Sampling = Literal["random", "sobol"]
 
 SIGNIFICANT_DIGITS = 4
@@ -314,10 +314,15 @@ def check_slots(definition: StudyDefinition, slots: int, predicted: Predicted) -
             raise InputError(f"the settings of slot {slot} do not work: {error}", fields=error.fields) from error
 
 
+def check_format(definition: Definition) -> None:
+    """Refuse a study that another version made in a way that this one does not know."""
+    if definition.format != FORMAT:
+        raise InputError(f"study {definition.name} has format {definition.format}, this version reads {FORMAT}")
+
+
 def check_same(old: Definition, new: Definition) -> None:
     """Refuse to continue a study with settings other than those it was started with."""
-    if old.format != FORMAT:
-        raise InputError(f"study {old.name} has format {old.format}, this version reads {FORMAT}")
+    check_format(old)
     if old.identity == new.identity:
         return
     before, after = old.described(), new.described()

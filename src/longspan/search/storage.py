@@ -23,7 +23,7 @@ from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
-    from sqlalchemy import Engine
+    from sqlalchemy import URL, Engine
 
 SQLITE = "sqlite:///"
 URL_VARIABLE = "LONGSPAN_STORAGE"
@@ -51,7 +51,7 @@ def normalized(url: str) -> str:
         return f"{SQLITE}{Path(url.removeprefix(SQLITE)).expanduser().resolve()}"
     if match := re.fullmatch(r"postgres(?:ql)?(?:\+psycopg)?://(.+)", url):
         found = _parsed(url)
-        if found is None or "@" in (found.host or ""):
+        if found is None or "@" in f"{found.host}{found.database}":
             raise InputError(
                 "cannot use the URL of the storage: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with @ and "
                 "/ in a password written as %40 and %2F"
@@ -63,16 +63,23 @@ def normalized(url: str) -> str:
 def hide_password(url: str) -> str:
     """The URL as it may be shown: its password and its query, which may hold one, are left out.
 
-    What cannot be parsed is not shown at all, since a secret may stand anywhere in it.
+    A secret may stand anywhere in a mistyped URL, so one whose parts are not plain names is not shown at all.
     """
     if url.startswith(SQLITE):
         return url
     found = _parsed(url)
-    if found is None or not found.host or "@" in found.host:  # a password with an @ of its own is cut in two
+    if found is None or not found.host or not all(map(_SHOWN.fullmatch, _named_parts(found))):
         return "the URL that was given"
     user = f"{found.username}{':***' if found.password else ''}@" if found.username else ""
     port = f":{found.port}" if found.port else ""
     return f"{found.drivername.partition('+')[0]}://{user}{found.host}{port}/{found.database or ''}"
+
+
+_SHOWN = re.compile(r"[\w.:/-]*")
+
+
+def _named_parts(url: "URL") -> tuple[str, str, str]:
+    return url.username or "", url.host or "", url.database or ""
 
 
 def _parsed(url: str):
@@ -143,7 +150,7 @@ def open_storage(
         hint = (
             "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
         )
-        raise InputError(f"cannot open storage {hide_password(url)}: {_reason(error, url)}; {hint}") from error
+        raise InputError(f"cannot open storage {hide_password(url)}: {reason_of(error, url)}; {hint}") from error
 
 
 def _is_full(error: BaseException | None) -> bool:
@@ -250,7 +257,7 @@ def explain_outage(url: str) -> Iterator[None]:
         yield
     except outages() as error:
         raise InputError(
-            f"storage {hide_password(url)} stayed out of reach: {_reason(error, url)}; "
+            f"storage {hide_password(url)} stayed out of reach: {reason_of(error, url)}; "
             "bring it back, then run the same command again to continue"
         ) from error
 
@@ -267,7 +274,7 @@ def explain_damage(url: str) -> Iterator[None]:
     # Text that is not UTF-8 or not JSON, no such state, values of other types, rows that are missing.
     except (ValueError, LookupError, TypeError, AttributeError, NoResultFound, DatabaseError, MsgspecError) as error:
         raise InputError(
-            f"storage {hide_password(url)} is damaged ({type(error).__name__}: {_reason(error, url)}): restore it"
+            f"storage {hide_password(url)} is damaged ({type(error).__name__}: {reason_of(error, url)}): restore it"
         ) from error
 
 
@@ -279,14 +286,15 @@ def url_from(given: str | None, default: str | None = None) -> str:
     return normalized(url)
 
 
-def _reason(error: Exception, url: str) -> str:
+def reason_of(error: Exception, url: str) -> str:
     """The first line of an error, without the secrets of the URL."""
     text = next(iter(str(error.__cause__ or error).strip().splitlines()), "")
     found = None if url.startswith(SQLITE) else _parsed(url)
-    secrets = [] if found is None else [found.password, *found.query.values()]
-    for secret in secrets:
-        text = text.replace(str(secret), "***") if secret else text
-    return text.replace(url, hide_password(url))
+    text = text.replace(url, hide_password(url))
+    for secret in [] if found is None else [found.password, *found.normalized_query.values()]:
+        for each in (secret,) if isinstance(secret, str) else secret or ():
+            text = text.replace(each, "***") if each else text
+    return text
 
 
 def recorded_parameters(definition: Definition, slot: int) -> tuple[dict, dict]:

@@ -16,15 +16,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from longspan.errors import InputError
-from longspan.files import check_plain_name
+from longspan.files import check_plain_name, is_plain_name
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
-from longspan.search.slots import Outcome, Roll, Slot
-from longspan.search.space import HEARTBEAT_SECONDS, Definition, StudyDefinition, check_same
+from longspan.search.slots import Outcome, Roll, Slot, SlotCount
+from longspan.search.space import (
+    HEARTBEAT_SECONDS,
+    LONGEST_HEARTBEAT,
+    Definition,
+    StudyDefinition,
+    check_format,
+    check_same,
+)
 
 if TYPE_CHECKING:  # it needs Optuna, which only those have who search
-    from longspan.search.attempts import Attempts
+    from longspan.search.attempts import Attempt, Attempts
 
+UNKNOWN = "?"
 CHECKED_AT_ONCE = 8
 """Workers of this machine that a claim looks for, to find out whether they have died."""
 
@@ -95,6 +103,13 @@ class Claim:
             thread.join()
 
 
+class _Attributes(msgspec.Struct, frozen=True):
+    """What the storage says of a study besides its definition."""
+
+    slots: SlotCount
+    result: dict | None = None
+
+
 class Study(Generic[Defined]):
     """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
@@ -112,9 +127,14 @@ class Study(Generic[Defined]):
         self._checked: collections.Counter[str] = collections.Counter()
         """How often each running worker was looked for on this machine."""
 
+    def _told(self) -> _Attributes:
+        """What the storage says of the study."""
+        with storage.explain_damage(self.url):
+            return msgspec.convert(self._study.user_attrs, _Attributes)
+
     @property
     def slot_count(self) -> int:
-        return self._study.user_attrs["slots"]
+        return self._told().slots
 
     def extend(self, slots: int) -> None:
         """Extend the study to at least this number of slots."""
@@ -125,7 +145,7 @@ class Study(Generic[Defined]):
     @property
     def result(self) -> dict | None:
         """The latest result, possibly from fewer slots than there are now."""
-        return self._study.user_attrs.get("result")
+        return self._told().result
 
     def set_result(self, result: dict) -> None:
         self._study.set_user_attr("result", result)
@@ -133,8 +153,8 @@ class Study(Generic[Defined]):
     @property
     def concluded(self) -> bool:
         """Whether the result covers all slots."""
-        attributes = self._study.user_attrs
-        return (attributes.get("result") or {}).get("slots") == attributes["slots"]
+        told = self._told()
+        return (told.result or {}).get("slots") == told.slots
 
     def artifacts(self, url: str | None) -> SlotArtifacts | None:
         """Where checkpoints of the slots are kept for other machines: at a URL, or in the storage if it is a server."""
@@ -160,7 +180,8 @@ class Study(Generic[Defined]):
         with self._attempts.engine.connect() as connection:
             self._refresh(connection)
             ended = {slot.attempt: slot.number for slot in self._roll.slots.values() if slot.finished and slot.attempt}
-            found = self._attempts.attribute(connection, "details")
+            with storage.explain_damage(self.url):
+                found = self._attempts.attribute(connection, "details")
         return {ended[attempt]: details for attempt, details in found.items() if attempt in ended}
 
     def leaders(self) -> list[Slot]:
@@ -261,7 +282,7 @@ class Study(Generic[Defined]):
         """
         running = self._roll.running
         silent = set(self._attempts.silent(connection, list(running), self.definition.grace_seconds))
-        workers = {number: attempt.attributes.get("worker") for number, attempt in running.items()}
+        workers = {number: _worker_of(attempt) for number, attempt in running.items()}
         asked = sorted(running, key=lambda number: self._checked[workers[number] or ""])[:at_most]
         self._checked = collections.Counter({name: self._checked[name] for name in workers.values() if name})
         self._checked.update(name for number in asked if (name := workers[number]))
@@ -275,6 +296,12 @@ class Study(Generic[Defined]):
         if dead:
             self._refresh(connection)
         return [name for number in dead if (name := workers[number])]
+
+
+def _worker_of(attempt: Attempt) -> str | None:
+    """The name of an attempt's worker, `UNKNOWN` for one that no worker has: it comes from the storage."""
+    name = attempt.attributes.get("worker")
+    return name if name is None or is_plain_name(name) else UNKNOWN
 
 
 def create_or_continue(url: str, definition: Defined, slots: int) -> Study[Defined]:
@@ -308,6 +335,7 @@ def _opened(url: str, name: str | None) -> Study[StudyDefinition]:
     rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS, create=False)
     found = _found(url, rdb, name)
     definition = _definition_of(found, StudyDefinition)
+    check_format(definition)
     if definition.heartbeat_seconds != HEARTBEAT_SECONDS:
         rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds, create=False)
         found = optuna.load_study(storage=rdb, study_name=found.study_name)
@@ -337,4 +365,9 @@ def _definition_of(found: Any, kind: type[Defined]) -> Defined:
     check_plain_name(definition.name, "study")  # chosen by the owner of the storage, and used as a folder's name
     if definition.name != found.study_name:
         raise InputError(f"study {found.study_name!r} says that it is {definition.name!r}: name another one")
+    if not 1 <= definition.heartbeat_seconds <= LONGEST_HEARTBEAT:
+        raise InputError(
+            f"study {found.study_name!r} has a heartbeat every {definition.heartbeat_seconds} seconds, expected 1 to "
+            f"{LONGEST_HEARTBEAT}: name another one"
+        )
     return definition

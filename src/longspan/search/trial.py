@@ -29,7 +29,7 @@ from longspan.evaluation import Scores, SplitEvaluator
 from longspan.files import NameTaken, explain_disk_errors, try_file_lock, write_atomic
 from longspan.runtime import EnvironmentChanged, environment_changes, return_memory
 from longspan.search.artifacts import unpack
-from longspan.search.result import StudyResult, Tested, Trial, run_path, winner_of
+from longspan.search.result import StudyResult, Tested, Trial, kept_result, run_path, winner_of
 from longspan.search.slots import REFERENCE_SLOTS, Outcome, Slot
 from longspan.search.space import changes
 from longspan.search.storage import outages, patiently
@@ -366,9 +366,9 @@ def _result(study: Study, slots: list[Slot], data, place: Place) -> StudyResult 
 
 def _known(study: Study) -> dict[int, Tested]:
     """Test scores from an earlier result with fewer slots: a split is not scored twice with the same weights."""
-    if study.result is None:
+    earlier = kept_result(study)
+    if earlier is None:
         return {}
-    earlier = msgspec.convert(study.result, StudyResult)
     return {trial.slot: trial.tested for trial in earlier.trials if trial.tested is not None}
 
 

@@ -55,12 +55,32 @@ class Timing(msgspec.Struct, frozen=True):
     processor_seconds: float = 0.0
 
 
+class Trail(msgspec.Struct, frozen=True):
+    """A song or text of the test split, which of its steps were recalled, and from which earlier steps."""
+
+    sequence: Whole
+    length: Whole
+    steps: list[Whole]
+    places: list[Whole]
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """The scores of a run with its memory."""
+
+    memory: str
+    recalled: float
+    test: dict[str, float | None] = {}
+    learned_every: Whole | None = None
+    trails: list[Trail] = []
+
+
 class Result(msgspec.Struct, frozen=True):
     """The content of result.json."""
 
     test: dict[str, float | None] = {}
     baselines: dict[str, dict[str, float | None]] = {}
-    splits: dict[str, dict[str, Any]] = {}
+    splits: dict[str, dict[str, float | None]] = {}
+    with_memory: Remembered | None = None
 
 
 class Environment(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from safetensors.numpy import load, save
 
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
+from longspan.data.checking import check_record
 from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
 from longspan.files import (
@@ -185,6 +186,7 @@ class Run:
             if description.format > OLDEST_FORMAT:
                 raise InputError(f"{path} has no checksums.json: restore it, or recreate it by `longspan seal {path}`")
             warnings.warn(UnsealedRun(path), stacklevel=2)
+        check_record(description.data, f"{path / 'config.json'} cannot be used")
         return Run(path, from_dict(description.config), description.data, given, description.handed_in)
 
     @staticmethod

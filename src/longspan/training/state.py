@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
+from longspan.errors import InputError
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Tree
 from longspan.optim.blocks import Info
@@ -174,7 +175,11 @@ class TrainingState:
 
     def with_arrays(self, arrays: dict[str, np.ndarray]) -> "TrainingState":
         """The state with the arrays of a checkpoint."""
-        return TrainingState(**from_named(self._tree(), arrays), progress=self.progress)
+        try:
+            found = from_named(self._tree(), arrays)
+        except ValueError as error:
+            raise InputError(f"its checkpoint is not that of such a model: {error}; restore config.json") from error
+        return TrainingState(**found, progress=self.progress)
 
     def _tree(self) -> dict[str, Any]:
         names = ("params", "optimizer", "carry", "best", "mean")

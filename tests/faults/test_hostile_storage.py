@@ -1,0 +1,124 @@
+"""A storage whose owner is not a friend: whatever its rows say is used, refused in one line, or means nothing."""
+
+import msgspec
+import pytest
+from optuna import load_study
+
+from longspan.cli.study_display import show_result
+from longspan.errors import InputError
+from longspan.search.result import kept_result
+from longspan.search.slots import Outcome
+from longspan.search.storage import default_url
+from longspan.search.study import Study, open_study
+from tests.search.test_study import make_study
+from tests.support.reproduction_results import JSB, study_result
+
+ESCAPE = "\x1b]0;title\x07"
+
+
+@pytest.fixture
+def study(tmp_path) -> Study:
+    return make_study(default_url(tmp_path), slots=2)
+
+
+def attributes_of(study: Study):
+    return load_study(storage=study._storage, study_name="tiny")
+
+
+@pytest.mark.parametrize("slots", ["x", ESCAPE, -1, 2.5, None, [1], True, 10**40])
+def test_a_number_of_slots_that_is_none_is_refused(study, slots):
+    attributes_of(study).set_user_attr("slots", slots)
+    for use in (lambda: study.slot_count, lambda: study.concluded, lambda: study.extend(3), study.slots):
+        with pytest.raises(InputError, match="is damaged"):
+            use()
+
+
+@pytest.mark.parametrize("result", ["x", 5, [1], True])
+def test_a_result_that_is_no_document_is_refused(study, result):
+    attributes_of(study).set_user_attr("result", result)
+    for use in (lambda: study.concluded, lambda: kept_result(study)):
+        with pytest.raises(InputError, match="is damaged"):
+            use()
+
+
+def test_a_result_that_lacks_something_or_contradicts_itself_is_refused(study):
+    good = msgspec.to_builtins(study_result(JSB, [-8.5, -8.9]))
+    attributes_of(study).set_user_attr("result", good)
+    assert kept_result(study) is not None  # the control
+    for change in ({"winner": 7}, {"trials": []}, {"slots": 1}, {"winner": "0"}, {"study": 5}, {"format": 9}):
+        attributes_of(study).set_user_attr("result", good | change)
+        with pytest.raises(InputError, match="restore the storage"):
+            kept_result(study)
+    attributes_of(study).set_user_attr("result", {"slots": 2})
+    with pytest.raises(InputError, match="cannot be read"):
+        kept_result(study)
+
+
+def test_what_a_storage_says_of_slots_cannot_control_a_terminal(tmp_path, capfd):
+    result = study_result(JSB, [-8.5, -8.9])
+    trials = [
+        msgspec.structs.replace(
+            trial,
+            settings={ESCAPE: ESCAPE, "[/red]": "[/red]"},
+            outcome=msgspec.structs.replace(trial.outcome, reason=ESCAPE),
+        )
+        for trial in result.trials
+    ]
+    hostile = msgspec.structs.replace(result, recipe=ESCAPE, data=ESCAPE, trials=trials)
+    show_result(hostile, tmp_path)
+    show_result(msgspec.structs.replace(hostile, winner=None), tmp_path)
+    told = capfd.readouterr().out
+    assert "\\x1b]0;title" in told
+    assert all(line.isprintable() for line in told.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        {"status": "done", "reason": "half a \ud800", "valid_log_likelihood": 1.0},
+        {"status": "done", "reason": "", "valid_log_likelihood": float("inf")},
+        {"status": "done", "reason": 5},
+        5,
+    ],
+)
+def test_an_outcome_that_is_none_is_refused(study, outcome):
+    claim = study.claim("me")
+    study.record(claim, Outcome("done", "", -1.0))
+    study._attempts._note(_Connection(study), claim.attempt, {"outcome": outcome})
+    with pytest.raises(InputError, match="is damaged"):
+        open_study(study.url, "tiny").slots()
+
+
+class _Connection:
+    """Executes statements in transactions of their own."""
+
+    def __init__(self, study: Study):
+        self.engine = study._attempts.engine
+
+    def execute(self, *statement: object) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(*statement)
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": 1}, 5, True, "音" * 110, "/etc/passwd", "\ud800", ESCAPE])
+def test_a_worker_without_a_name_of_a_worker_is_waited_for_like_one_elsewhere(study, name):
+    first = study.claim("me")
+    assert first is not None
+    study._attempts._note(_Connection(study), first.attempt, {"worker": name})
+    if name == "\ud800":
+        with pytest.raises(InputError, match="is damaged"):
+            open_study(study.url, "tiny").claim("other")
+        return
+    joined = open_study(study.url, "tiny")
+    assert joined.claim("other").slot == 1
+    assert joined.claim("other") is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("heartbeat_seconds", 10**30), ("heartbeat_seconds", 0), ("format", 99), ("name", "../x")]
+)
+def test_a_definition_that_no_study_can_have_is_refused(study, field, value):
+    found = attributes_of(study)
+    found.set_user_attr("definition", found.user_attrs["definition"] | {field: value})
+    with pytest.raises(InputError, match=r"tiny|named"):
+        open_study(study.url, "tiny")
