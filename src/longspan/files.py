@@ -153,10 +153,16 @@ def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a regular file for reading; system errors within the block become a one-line error about `path`."""
     _refuse_irregular(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # replaced since it was looked at
+                raise InputError(f"cannot read {path}: it is no file; check the path")
             yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _refuse_irregular(path: Path) -> None:

@@ -11,12 +11,13 @@ EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1,
 
 
 def mutants(content: bytes, count: int, seed: int = 0) -> Iterator[bytes]:
-    """Copies of a file, each damaged in one to three places."""
+    """Copies of a file, each damaged in one to three places; none is the file itself, which would be no try."""
     random = np.random.default_rng(seed)
     for _ in range(count):
         mutant = content
-        for _ in range(random.integers(1, 4)):
-            mutant = DAMAGES[random.integers(len(DAMAGES))](mutant, random) if mutant else mutant
+        while mutant == content and content:
+            for _ in range(random.integers(1, 4)):
+                mutant = DAMAGES[random.integers(len(DAMAGES))](mutant, random) if mutant else mutant
         yield mutant
 
 

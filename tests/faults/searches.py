@@ -77,19 +77,24 @@ class Search:
         return self.process.returncode
 
 
-def kill(search: Search) -> None:
+def kill(search: Search) -> bool:
+    """Kill a worker; False if there was none, which is no try."""
     with suppress(ProcessLookupError):
         if worker := search.worker():
             os.kill(worker, signal.SIGKILL)
+            return True
+    return False
 
 
-def stop(search: Search) -> None:
-    """Stop a worker until others believe it dead, and let it go on."""
+def stop(search: Search) -> bool:
+    """Stop a worker until others believe it dead, and let it go on; False if there was none."""
     with suppress(ProcessLookupError):
         if worker := search.worker():
             os.kill(worker, signal.SIGSTOP)
             time.sleep(GRACE + 2)
             os.kill(worker, signal.SIGCONT)
+            return True
+    return False
 
 
 def disk(search: Search) -> None:
@@ -149,11 +154,12 @@ def write_inputs(folder: Path) -> Path:
 def disturb(search: Search, faults: list[str]) -> int:
     """Hit a search by faults, one after the other, while it makes progress; how many it met before its end."""
     search.go_on()
-    for number, fault in enumerate(faults):
+    met = 0
+    for fault in faults:
         if not search.wait_for_progress():
-            return number
-        FAULTS[fault](search)
-    return len(faults)
+            break
+        met += FAULTS[fault](search) is not False
+    return met
 
 
 def difference(quiet: Path, search: Search) -> str:

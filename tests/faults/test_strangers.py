@@ -1,5 +1,8 @@
 """What a folder from somebody else could do: write or delete elsewhere, run code, or move a terminal's cursor."""
 
+import base64
+import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -7,13 +10,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.table import Table
 
-from longspan import terminal
+from longspan import files, terminal
 from longspan.arms.records import SlotResult
 from longspan.cli import print_json
 from longspan.cli import run as command
@@ -24,8 +28,10 @@ from longspan.memory.interface import memory_of
 from longspan.playing.page import shell
 from longspan.registry import child_command
 from longspan.search import machine
+from longspan.training.records import model_card
 from longspan.training.runs import Run
 from longspan.training.seals import Content, SealedFolder, newest_checkpoint_number
+from longspan.webpage import embedded
 
 FOLDERS = Path(__file__).parents[1] / "training" / "folders"
 PRECIOUS = b"precious\n" * 20
@@ -153,10 +159,10 @@ def test_a_definition_is_copied_from_beside_its_results_alone(tmp_path):
     shards, merged = tmp_path / "shards", tmp_path / "merged"
     (shards / "jsb-..").mkdir(parents=True)
     (tmp_path / "private.definition.json").write_text("{}")
-    line = msgspec.structs.replace(LINE, definition="../../private")
-    (shards / "jsb-0.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
-    assert command(["merge", str(shards), "-o", str(merged)]) == 0
-    assert not (merged / "jsb.definition.json").exists()
+    document = msgspec.to_builtins(LINE) | {"definition": "../../private"}
+    (shards / "jsb-0.jsonl").write_text(json.dumps(document) + "\n")
+    assert command(["merge", str(shards), "-o", str(merged)]) == 2
+    assert not merged.exists()
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "音", "𝄞"])
@@ -316,3 +322,84 @@ def test_a_data_set_may_be_named_like_the_place_of_the_model_in_the_page():
     page = shell("{model} <b>")
     assert page.before.rstrip().endswith("</noscript>")
     assert "&#123;model} &lt;b&gt;" in page.before
+
+
+class _Page(HTMLParser):
+    """What a browser would do with a page: its policy, the scripts it would run, and what it would fetch."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.policy, self.scripts, self.handlers, self.addresses = "", [], [], []
+        self._running = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        if tag == "meta" and named.get("http-equiv") == "Content-Security-Policy":
+            self.policy = named["content"]
+        self._running = tag == "script" and named.get("type") != "application/json"
+        self.scripts += [""] if self._running else []
+        self.handlers += [name for name in named if name.startswith("on")]
+        self.addresses += [named[name] for name in ("src", "href", "action") if name in named]
+
+    def handle_data(self, data: str) -> None:
+        if self._running:
+            self.scripts[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._running = False
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{script}"
+
+
+def test_every_page_runs_the_scripts_of_its_policy_alone(run_path, tmp_path):
+    named = run_path.rename(tmp_path / HOSTILE.replace("/", "⁄"))
+    reseal(named, "config.json", lambda document: document["config"].update(recipe=HOSTILE, data=HOSTILE))
+    reseal(named, "environment.json", lambda document: document.update(versions={HOSTILE: HOSTILE}))
+    reseal(named, "status.json", lambda document: document.update(reason=HOSTILE))
+    reseal(
+        named,
+        "result.json",
+        lambda document: document.update(baselines={HOSTILE: {}}, splits={HOSTILE: {HOSTILE: 1.0}}),
+    )
+    report = tmp_path / "report.html"
+    assert command(["report", str(named), str(named), "-o", str(report), "--samples", "0"]) == 0
+    player = shell(HOSTILE)
+    pages = [report.read_text(), player.before + embedded({HOSTILE: HOSTILE}, "model") + player.after]
+    for page in map(_Page, pages):
+        assert page.policy.startswith("default-src 'none'; script-src 'sha256-")
+        hashes = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in page.scripts]
+        assert len(hashes) == 1
+        assert all(f"'sha256-{each}'" in page.policy for each in hashes)
+        assert not page.handlers
+        assert all(address.startswith(("#", "data:image/svg+xml,")) for address in page.addresses)
+
+
+def test_control_markup_that_is_not_escaped_would_be_found():
+    page = _Page(f"<p>{HOSTILE}</p>")
+    assert page.scripts
+    assert page.handlers
+
+
+def test_a_card_shows_names_and_obeys_none(run_path):
+    config = dataclasses.replace(Run.open(run_path).config, data="a | b\n# c <script>`")
+    card = model_card(config, Run.open(run_path).data)
+    assert " on a ¦ b\\n# c ‹script›'" in card
+    assert "<script>" not in card
+
+
+def test_a_resume_refused_for_its_checkpoints_leaves_the_config_as_it_is(run_path, capfd):
+    before = (run_path / "config.json").read_bytes()
+    for file in run_path.glob("checkpoints/*/arrays.safetensors"):
+        file.write_bytes(b"damaged")
+    assert command(["resume", str(run_path), "--max-epochs", "77", "--accept-environment"]) == 2
+    assert "checkpoints" in capfd.readouterr().err
+    assert (run_path / "config.json").read_bytes() == before
+
+
+def test_a_file_replaced_by_a_pipe_after_it_was_looked_at_is_not_waited_for(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr(files, "_refuse_irregular", lambda path: None)
+    with pytest.raises(InputError, match="it is no file"):
+        files.read_limited(tmp_path / "pipe", 10)

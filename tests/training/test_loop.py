@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longspan.data.own import Sequences
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.files import sync_folder
@@ -254,6 +255,14 @@ def test_a_score_far_below_coin_tosses_is_divergence_though_it_is_a_number(music
     outcome = train(start(tmp_path / "finite", music, finite), music)
     assert outcome.status == "diverged"
     assert "epoch 1: its validation score is -" in outcome.reason
+
+
+def test_normalized_numbers_missed_by_a_thousand_deviations_are_divergence(tmp_path):
+    wave = 50 + 10 * np.sin(np.arange(300) / 5)
+    for rate, status in ((1e6, "diverged"), (1e-3, "done")):
+        config = tiny_config("sgd+c", learning_rate=rate, output="gaussian", max_epochs=2)
+        data = Sequences(wave, name="wave")
+        assert train(start(tmp_path / str(rate), data, config), data).status == status
 
 
 def test_a_folder_that_cannot_be_flushed_is_an_error_unless_the_system_has_no_such_thing(tmp_path, monkeypatch):

@@ -20,15 +20,20 @@ RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jso
 
 
 class _OfSlot(msgspec.Struct, frozen=True):
-    """A line about a slot of an arm on a data set, whose name becomes that of a file when results are merged."""
+    """A line about a slot of an arm on a data set.
+
+    Lines come from other machines and people; what they name becomes part of names of files and of pages.
+    """
 
     data: str
     slot: int
     arm: str
 
     def __post_init__(self) -> None:
-        if not is_plain_name(self.data):
-            raise ValueError(f"{self.data!r} cannot be the name of a data set")
+        for what in ("data", "definition", "version", "instruction_set"):
+            name = getattr(self, what, "none")
+            if not is_plain_name(name):
+                raise ValueError(f"{what} cannot be {name!r}")
 
 
 class SlotResult(_OfSlot, frozen=True):

@@ -23,7 +23,7 @@ from longspan.arms.records import (
 )
 from longspan.cli.options import parse
 from longspan.errors import InputError
-from longspan.files import is_plain_name, read_limited, write_atomic
+from longspan.files import read_limited, write_atomic
 from longspan.limits import JSON_BYTES
 from longspan.terminal import say
 
@@ -84,6 +84,6 @@ def _files(source: Path, *, required: bool) -> list[Path]:
 def _copy_definition(options: MergeOptions, data: str, identity: str) -> None:
     for source in options.sources:
         file = (source if source.is_dir() else source.parent) / f"{data}-{identity}{DEFINITION}"
-        if is_plain_name(identity) and file.is_file():
+        if file.is_file():
             write_atomic(options.out / f"{data}{DEFINITION}", read_limited(file, JSON_BYTES))
             return

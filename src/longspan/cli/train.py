@@ -94,10 +94,13 @@ def resume(arguments: list[str]) -> int:
         resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
     content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
     environment = prepare(resumed.config.threads)
+    from longspan.training.seals import newest_checkpoint
+    from longspan.training.state import Progress
 
     def before_training() -> None:
         resumed.continue_in(environment, accept=options.accept_environment)
         if options.max_epochs is not None:
+            newest_checkpoint(resumed.path / "checkpoints", Progress)  # refuses before anything is changed
             resumed.write_config()
 
     return run_to_end(resumed, content, options.watching, before_training)

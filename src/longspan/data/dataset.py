@@ -98,6 +98,9 @@ class Scaling(msgspec.Struct, frozen=True):
         return float(np.log(self.scale).sum())
 
 
+HOPELESS_DEVIATIONS = 1000
+
+
 class DataRecord(msgspec.Struct, frozen=True):
     """What a run records about its data: enough to rebuild and use the model without them."""
 
@@ -131,9 +134,15 @@ class DataRecord(msgspec.Struct, frozen=True):
 
     @property
     def hopeless(self) -> float | None:
-        """A log-likelihood so far below that of coin tosses that training has diverged; numbers have no such limit."""
+        """A log-likelihood so far below that of coin tosses, or of the mean, that training has diverged.
+
+        Numbers have such a limit where they are normalized: they are missed by a thousand standard deviations.
+        """
+        if self.predicted == "numbers":
+            scaled = self.target_scaling is not None
+            return -self.size * HOPELESS_DEVIATIONS**2 / 2 - self.log_volume if scaled else None
         coin_tosses = {"keys": self.size * math.log(2), "symbols": math.log(max(2, self.size))}
-        return -100 * coin_tosses[self.predicted] if self.predicted in coin_tosses else None
+        return -100 * coin_tosses[self.predicted]
 
     def kind_to_sample(self) -> Sampled:
         """The kind of data, refused unless the model predicts its next input and can thus be sampled."""

@@ -17,7 +17,7 @@ import msgspec
 from longspan import __version__
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
 from longspan.metrics import METRICS, number
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -171,7 +171,7 @@ def model_card(
     """
     facts = {"unit": data.unit, "size": data.size, "grid": _grid(data)}
     parts = [
-        f"# {config.recipe} on {config.data}",
+        f"# {_plain_text(config.recipe)} on {_plain_text(config.data)}",
         f"A recurrent network that predicts {PREDICTS[data.kind].format(**facts)}.\n"
         f"Trained with longspan {__version__}.",
         "## Model",
@@ -193,23 +193,23 @@ def model_card(
 
 def _model_rows(config: TrainConfig, weights: int | None) -> list[tuple[str, str]]:
     rows = [
-        ("cell", f"`{config.cell}`, {config.hidden_size} {config.activation} units"),
-        ("output", f"`{config.output}`"),
-        ("optimizer", f"`{config.optimizer}`, recipe `{config.recipe}`, seed {config.seed}"),
+        ("cell", f"`{_plain_text(config.cell)}`, {config.hidden_size} {config.activation} units"),
+        ("output", f"`{_plain_text(config.output)}`"),
+        ("optimizer", f"`{_plain_text(config.optimizer)}`, recipe `{_plain_text(config.recipe)}`, seed {config.seed}"),
     ]
     return rows if weights is None else [*rows, ("weights", number(weights))]
 
 
 def _data_rows(config: TrainConfig, data: DataRecord, splits: dict[str, dict]) -> list[tuple[str, str]]:
-    rows = [("name", f"`{config.data}`"), ("kind", data.kind)]
+    rows = [("name", f"`{_plain_text(config.data)}`"), ("kind", data.kind)]
     if data.frames_per_beat:
         rows.append(("grid", _grid(data)))
     if data.vocabulary:
         rows.append(("vocabulary", f"{data.size:,} {data.unit}s"))
     for split, figures in splits.items():
         counts = [f"{figures[name]:,} {name}" for name in COUNTS if name in figures]
-        rows.append((split, ", ".join(counts)))
-    return [*rows, ("fingerprint", f"`{data.fingerprint[:16]}`")]
+        rows.append((_plain_text(split), ", ".join(counts)))
+    return [*rows, ("fingerprint", f"`{_plain_text(data.fingerprint[:16])}`")]
 
 
 def _grid(data: DataRecord) -> str:
@@ -224,12 +224,14 @@ def _scores(result: dict[str, Any], seed: int) -> str:
     metrics = [metric for name, metric in METRICS.items() if result[split].get(name) is not None]
     rows = [("this model", result[split])]
     if remembered := result.get("with_memory"):
-        rows.append((f"with memory ({remembered['memory']})", remembered.get(split, {})))
+        rows.append((f"with memory ({_plain_text(remembered['memory'])})", remembered.get(split, {})))
     rows += result.get("baselines", {}).items()
     lines = [f"| {split} split | {' | '.join(metric.heading for metric in metrics)} |"]
     lines.append("| --- |" + " ---: |" * len(metrics))
     for label, figures in rows:
-        lines.append(f"| {label} | {' | '.join(metric.show(figures.get(metric.name)) for metric in metrics)} |")
+        lines.append(
+            f"| {_plain_text(label)} | {' | '.join(metric.show(figures.get(metric.name)) for metric in metrics)} |"
+        )
     return "\n".join(lines) + f"\n\nOf one run, seed {seed}; the weights were chosen on the validation split."
 
 
@@ -244,6 +246,11 @@ def _commands(data: DataRecord, shipped_as: str | None) -> str:
         f"resume {run}": None if shipped_as else "continue exactly where it stopped",
     }
     return "\n".join(f"    longspan {command:<18} # {purpose}" for command, purpose in commands.items() if purpose)
+
+
+def _plain_text(text: str) -> str:
+    """Text from a run folder, which may be of somebody else, without what would be markup or the end of a cell."""
+    return printable(text).translate(str.maketrans({"<": "‹", ">": "›", "|": "¦", "`": "'"}))
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
