@@ -120,6 +120,8 @@ def child_command(module: str, *arguments: str) -> list[str]:
 def load_plugin(name: str) -> None:
     """Import a user's module, given by name or as a file, so that it registers its parts."""
     path = Path(name)
+    if path.suffix != ".py" and name.startswith("."):  # relative to nothing
+        raise InputError(f"there is no plugin {name}: expected a Python file or the name of a module")
     try:
         if path.suffix != ".py":
             importlib.import_module(name)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from longspan.data.archive import read_set
+from longspan.data.music_folder import gather_music
 from longspan.errors import InputError
 from tests.faults.formats import FORMATS, Format, songs
 from tests.faults.mutants import mutants
@@ -35,6 +36,20 @@ def outcomes(form: Format, folder: Path, count: int, seed: int = 0) -> list[str]
         except Exception as error:
             found.append(f"{type(error).__name__}: {error}")
     return found
+
+
+@pytest.mark.parametrize("time", ["-1", "-1e308", "1e300", "inf", "nan"])
+def test_a_score_with_impossible_times_is_left_out_and_the_others_are_read(tmp_path, time):
+    """Backed up beyond the beginning, a note had an index from the end of the roll, or none that exists."""
+    note = "<note><pitch><step>{}</step><octave>4</octave></pitch><duration>1</duration></note>"
+    around = "<score-partwise><part id='P'><measure>{}</measure></part></score-partwise>"
+    for number, steps in enumerate(("CDEF", "CEGB", "AFDB", "GGAB")):
+        (tmp_path / f"good{number}.xml").write_text(around.format("".join(map(note.format, steps))))
+    forward = f"<forward><duration>{time}</duration></forward>"
+    (tmp_path / "bad.xml").write_text(around.format(note.format("C") + 2 * forward + note.format("D")))
+    found = gather_music(tmp_path, name="x")
+    assert [each.file for each in found.skipped] == ["bad.xml"]
+    assert "bar 1 goes to" in found.skipped[0].reason
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -105,4 +120,13 @@ def test_lengths_that_add_up_only_by_overflow_are_refused(tmp_path, lengths):
         arrays |= {split: song, f"{split}_lengths": np.array([12])}
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(InputError, match="do not add up"):
+        read_set(tmp_path / "a.npz", "x")
+
+
+@pytest.mark.parametrize("lengths", [[2**62] * 4 + [120], [2**64 - 10, 60, 70], [2**63, 2**63, 120]])
+def test_lengths_of_own_sequences_that_add_up_only_by_overflow_are_refused(tmp_path, lengths):
+    array = np.array(lengths, np.uint64 if max(lengths) > 2**62 else np.int64)
+    assert array.sum() == 120  # the control
+    np.savez(tmp_path / "a.npz", inputs=np.random.default_rng(0).random((120, 2)), lengths=array)
+    with pytest.raises(InputError, match="do not fit its inputs"):
         read_set(tmp_path / "a.npz", "x")

@@ -26,7 +26,7 @@ from longspan.files import changing, is_plain_name, to_plain_name
 from longspan.memory.gate import FEATURES
 from longspan.memory.interface import memory_of
 from longspan.playing.page import shell
-from longspan.registry import child_command
+from longspan.registry import child_command, load_plugin
 from longspan.search import machine
 from longspan.training.records import model_card
 from longspan.training.runs import Run
@@ -403,3 +403,9 @@ def test_a_file_replaced_by_a_pipe_after_it_was_looked_at_is_not_waited_for(tmp_
     monkeypatch.setattr(files, "_refuse_irregular", lambda path: None)
     with pytest.raises(InputError, match="it is no file"):
         files.read_limited(tmp_path / "pipe", 10)
+
+
+@pytest.mark.parametrize("name", ["..", "../mine", ".mine"])
+def test_a_plugin_relative_to_nothing_is_one_line(name):
+    with pytest.raises(InputError, match="there is no plugin"):
+        load_plugin(name)

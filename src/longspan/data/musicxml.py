@@ -12,11 +12,11 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from longspan.data.rolls import PITCHES, Note
+from longspan.data.rolls import EDGE, PITCHES, Note
 from longspan.data.zips import open_zip, read_member
 from longspan.errors import InputError
 from longspan.files import read_limited
-from longspan.limits import SCORE_BYTES
+from longspan.limits import SCORE_BYTES, SONG_FRAMES
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
@@ -105,6 +105,8 @@ def _read_bars(part: ElementTree.Element) -> list[tuple[float, list[Note]]]:
                 pitch = element.find("pitch")
                 if pitch is not None and duration > 0:
                     notes.append(Note(onset, onset + duration, _midi_pitch(pitch)))
+            if not -EDGE <= now <= SONG_FRAMES:  # also if it is not a number
+                raise ValueError(f"bar {len(bars) + 1} goes to {now:g} quarter notes after its beginning")
             end = max(end, now)
         bars.append((end, notes))
     return bars

@@ -167,7 +167,8 @@ def read_array(path: Path) -> np.ndarray:
 def _cuts(lengths: np.ndarray, inputs: np.ndarray, where: Path | str) -> np.ndarray:
     wrong = lengths.ndim != 1 or lengths.dtype.kind not in "iu" or len(lengths) == 0 or lengths.min() < 1
     if not wrong:
-        wrong = lengths.sum() != len(inputs) if inputs.ndim < 3 else lengths.max() > inputs.shape[1]
+        # Python integers, which do not overflow.
+        wrong = sum(lengths.tolist()) != len(inputs) if inputs.ndim < 3 else lengths.max() > inputs.shape[1]
         wrong = wrong or (inputs.ndim == 3 and len(lengths) != len(inputs))
     if wrong:
         raise InputError(

@@ -205,6 +205,8 @@ def _columns(notes: Sequence[Note]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     starts, ends, pitches = (np.array(column) for column in zip(*notes, strict=True))
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
         raise NotARoll("it has a note whose beginning or end is not a finite time")
+    if starts.min() < -EDGE:  # an index from the end of the roll
+        raise NotARoll(f"it has a note {-starts.min():g} quarter notes before its beginning")
     if pitches.min() < 0 or pitches.max() >= PITCHES:
         raise NotARoll(f"it has a pitch outside the {PITCHES} of MIDI")
     return starts, ends, pitches
