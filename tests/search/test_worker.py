@@ -478,32 +478,13 @@ def test_a_worker_that_fails_is_explained(tmp_path, monkeypatch, capsys):
         )
 
 
-MANY_SLOTS = """
-import os, sys
-from pathlib import Path
-from longspan.search import trial
-from tests.search.test_worker import make_study, run_here
-from tests.support.catalog import tiny_config
-
-folder, attempt = Path(sys.argv[1]), trial.attempt
-
-def measured(*arguments):
-    attempt(*arguments)
-    print(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"), flush=True)
-
-trial.attempt = measured
-space = {"hidden_size": {"low": 4, "high": 80}, "learning_rate": {"low": 0.01, "high": 0.1}}
-run_here(make_study(folder, tiny_config("sgd+c", max_epochs=1), int(sys.argv[2]), space), folder)
-"""
-
-
 @pytest.mark.slow
-def test_a_worker_does_not_grow_with_its_slots(tmp_path):
+def test_a_worker_does_not_grow_with_its_slots():
     """Every slot has another size and is compiled anew, so what one leaves behind would add up.
 
     In a process of its own, because checks of annotations, which tests ask for, keep what they have checked.
     """
-    command = [sys.executable, "-c", MANY_SLOTS, str(tmp_path), "60"]
+    command = [sys.executable, "-m", "benchmarks.many_slots", "--slots", "60", "--sizes"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     sizes = [int(line) for line in done.stdout.split()]
     assert len(sizes) == 60
