@@ -157,6 +157,8 @@ def test_symbols_know_what_comes_before_the_first():
         ({"inputs": np.zeros((9, 2)), "columns": ["one"]}, "1 names for 2"),
         ({"inputs": np.zeros(9, int)}, "1 different symbols"),
         ({"inputs": np.array([1 + 2j] * 5)}, "expected numbers or words"),
+        ({"inputs": np.zeros((30, 1)), "targets": np.full(30, np.nan), "target_kind": "symbols"}, "none is known"),
+        ({"inputs": np.zeros((30, 1)), "targets": np.full(30, 1e300), "target_kind": "symbols"}, "not whole numbers"),
     ],
 )
 def test_what_cannot_be_understood_is_one_error(arguments, said):

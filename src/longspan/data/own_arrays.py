@@ -244,7 +244,10 @@ def _symbols(arrays: list[np.ndarray], what: str) -> Values:
 
 def _whole(numbers: np.ndarray, what: str) -> np.ndarray:
     """Floats that are meant as symbols; a gap becomes the first symbol, which its mask hides."""
-    filled = np.nan_to_num(numbers, nan=float(np.nanmin(numbers)))
-    if not (filled == np.round(filled)).all():
+    gaps = np.isnan(numbers)
+    known = numbers[~gaps]
+    if known.size == 0:
+        raise InputError(f"{what} are symbols, of which none is known: expected at least two")
+    if not (np.isfinite(known) & (known == np.round(known)) & (np.abs(known) < 2.0**63)).all():
         raise InputError(f"{what} are not whole numbers, as symbols must be: use numbers")
-    return filled.astype(np.int64)
+    return np.where(gaps, known.min(), numbers).astype(np.int64)
