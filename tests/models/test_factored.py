@@ -17,6 +17,7 @@ from longspan.models.outputs import Softmax
 from longspan.models.parts import split_constants
 from longspan.ops import factored
 from tests.support import reference_outputs as reference
+from tests.support.word_outputs import assert_log_probs, assert_same_loss, log_probs_of_words, loss, steps_of
 
 HIDDEN = 6
 
@@ -30,16 +31,6 @@ def make_output(words=300, classes=12, rule="frequency", seed=0) -> ClassFactore
     rates = 1 / np.arange(1, words + 1)
     starts = class_starts(np.asarray(rates, float), classes, rule)
     return ClassFactored.initial(HIDDEN, rates / rates.sum(), starts, 1.0, key=jax.random.key(seed))
-
-
-def make_steps(output, time=20, lanes=2, seed=0):
-    rng = np.random.default_rng(seed)
-    hidden = jnp.asarray(rng.normal(size=(time, lanes, HIDDEN)), jnp.float32)
-    return hidden, jnp.asarray(rng.integers(0, len(output.bias), (time, lanes)), jnp.int32)
-
-
-loss = eqx.filter_jit(lambda output, hidden, targets, length: output.loss(hidden, targets, length))
-log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidden))
 
 
 @settings(max_examples=50)
@@ -67,38 +58,23 @@ def test_log_prob_equals_brute_force_and_sums_to_one(words, classes):
     output = make_output(words, classes)
     starts = np.asarray(output.starts.value)
     membership = np.searchsorted(starts, np.arange(words), side="right") - 1
-    rng = np.random.default_rng(0)
-    state = rng.normal(size=HIDDEN)
-    hidden = jnp.broadcast_to(jnp.asarray(state, jnp.float32), (words, 1, HIDDEN))
-    log_probs = -loss(output, hidden, jnp.arange(words, dtype=jnp.int32)[:, None], jnp.asarray(words))[:, 0]
+    state = np.random.default_rng(0).normal(size=HIDDEN)
     parameters = [
         np.asarray(array, np.float64)
         for array in (output.class_weights, output.class_bias, output.weights, output.bias)
     ]
     twin = [reference.factored_log_prob(state, *parameters, membership, word) for word in range(words)]
-    np.testing.assert_allclose(log_probs, twin, rtol=1e-5, atol=1e-5)
-    assert np.exp(np.asarray(log_probs, np.float64)).sum() == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(log_probs_of_words(output, hidden[0, 0]), twin, rtol=1e-5, atol=1e-5)
+    assert_log_probs(output, state, twin)
 
 
 def test_kernel_equals_the_dense_cut_in_value_and_gradient():
     output = make_output()
-    hidden, targets = make_steps(output)
-    params, constants = split_constants(output)
-    weighting = jnp.asarray(np.random.default_rng(1).normal(size=targets.shape), jnp.float32)
+    hidden, targets = steps_of(300, HIDDEN)
 
-    def by_kernel(params, hidden):
-        return jnp.sum(weighting * eqx.combine(params, constants).loss(hidden, targets, jnp.asarray(len(targets))))
+    def by_dense_cut(output, hidden):
+        return output.loss_of(output.logits(hidden, targets, jnp.asarray(len(targets))), targets)
 
-    def by_dense_cut(params, hidden):
-        dense = eqx.combine(params, constants)
-        logits = dense.logits(hidden, targets, jnp.asarray(len(targets)))
-        return jnp.sum(weighting * dense.loss_of(logits, targets))
-
-    kernel = jax.jit(jax.value_and_grad(by_kernel, argnums=(0, 1)))(params, hidden)
-    dense = jax.jit(jax.value_and_grad(by_dense_cut, argnums=(0, 1)))(params, hidden)
-    for one, other in zip(jax.tree.leaves(kernel), jax.tree.leaves(dense), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()))
+    assert_same_loss(output, hidden, targets, by_dense_cut)
 
 
 @settings(max_examples=10)
@@ -122,7 +98,7 @@ def test_kernel_takes_any_mix_of_ranges(seed, ranges):
 
 def test_padding_costs_and_changes_nothing():
     output = make_output()
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.bias), HIDDEN)
     whole = loss(output, hidden, targets, jnp.asarray(20))
     cut = loss(output, hidden, targets.at[12:].set(299), jnp.asarray(12))
     np.testing.assert_allclose(whole[:12], cut[:12], rtol=1e-6)
@@ -134,7 +110,7 @@ def test_padding_costs_and_changes_nothing():
 
 def test_large_logits_neither_overflow_nor_vanish():
     output = make_output()
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.bias), HIDDEN)
     losses = np.asarray(loss(output, 1e4 * hidden, targets, jnp.asarray(20)))
     assert np.all(np.isfinite(losses))
     dense = output.loss_of(output.logits(1e4 * hidden, targets, jnp.asarray(20)), targets)
@@ -143,7 +119,7 @@ def test_large_logits_neither_overflow_nor_vanish():
 
 def test_one_class_is_the_full_softmax():
     output = make_output(50, 1)
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.bias), HIDDEN)
     full = Softmax(output.weights.T, output.bias).loss(hidden, targets, jnp.asarray(20))
     np.testing.assert_allclose(loss(output, hidden, targets, jnp.asarray(20)), full, rtol=1e-5, atol=1e-5)
 
@@ -162,13 +138,13 @@ def test_sampling_frequencies_match_the_probabilities():
 
 def test_the_likeliest_word_has_the_highest_probability():
     output = make_output(60, 7)
-    hidden, _ = make_steps(output)
+    hidden, _ = steps_of(len(output.bias), HIDDEN)
     np.testing.assert_array_equal(output.likeliest(hidden), np.argmax(log_probs_of_words(output, hidden), axis=-1))
 
 
 def test_gauss_newton_curvature_of_the_cut_is_finite_and_positive():
     output = make_output(40, 5)
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.bias), HIDDEN)
     logits = output.logits(hidden, targets, jnp.asarray(20))
     _, curvature = jax.linearize(jax.grad(lambda logits: jnp.sum(output.loss_of(logits, targets))), logits)
     direction = jax.tree.map(lambda leaf: jnp.asarray(np.random.default_rng(0).normal(size=leaf.shape)), logits)

@@ -18,6 +18,7 @@ from longspan.models.model import build
 from longspan.models.parts import split_constants
 from longspan.models.tree import DEEPEST, HuffmanTree, huffman_paths, tree_output
 from tests.support import reference_outputs as reference
+from tests.support.word_outputs import assert_log_probs, assert_same_loss, log_probs_of_words, loss, steps_of
 
 HIDDEN, WORDS = 6, 40
 
@@ -26,16 +27,6 @@ HIDDEN, WORDS = 6, 40
 def make_output(words=WORDS, seed=0) -> HuffmanTree:
     rates = 1 / np.arange(1, words + 1)
     return HuffmanTree.initial(HIDDEN, rates / rates.sum(), 1.0, key=jax.random.key(seed))
-
-
-def make_steps(output, time=20, lanes=2, seed=0):
-    rng = np.random.default_rng(seed)
-    hidden = jnp.asarray(rng.normal(size=(time, lanes, HIDDEN)), jnp.float32)
-    return hidden, jnp.asarray(rng.integers(0, len(output.paths.value), (time, lanes)), jnp.int32)
-
-
-loss = eqx.filter_jit(lambda output, hidden, targets, length: output.loss(hidden, targets, length))
-log_probs_of_words = eqx.filter_jit(lambda output, hidden: output.log_probs(hidden))
 
 
 def least_mean_length(rates):
@@ -102,37 +93,24 @@ def test_a_single_word_is_refused():
 def test_log_prob_equals_a_walk_from_the_root_and_sums_to_one(words):
     output = make_output(words)
     state = np.random.default_rng(0).normal(size=HIDDEN)
-    hidden = jnp.broadcast_to(jnp.asarray(state, jnp.float32), (words, 1, HIDDEN))
-    log_probs = -loss(output, hidden, jnp.arange(words, dtype=jnp.int32)[:, None], jnp.asarray(words))[:, 0]
     weights, bias = (np.asarray(array, np.float64) for array in (output.weights, output.bias))
     twin = [reference.tree_log_prob(state, weights, bias, path) for path in np.asarray(output.paths.value)]
-    np.testing.assert_allclose(log_probs, twin, rtol=1e-5, atol=1e-5)
-    assert np.exp(np.asarray(log_probs, np.float64)).sum() == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(log_probs_of_words(output, hidden[0, 0]), twin, rtol=1e-5, atol=1e-5)
+    assert_log_probs(output, state, twin)
 
 
 def test_probabilities_by_paths_equal_those_of_all_words_in_value_and_gradient():
     output = make_output()
-    hidden, targets = make_steps(output)
-    params, constants = split_constants(output)
-    weighting = jnp.asarray(np.random.default_rng(1).normal(size=targets.shape), jnp.float32)
+    hidden, targets = steps_of(WORDS, HIDDEN)
 
-    def by_paths(params, hidden):
-        return jnp.sum(weighting * eqx.combine(params, constants).loss(hidden, targets, jnp.asarray(len(targets))))
+    def by_all_words(output, hidden):
+        return -jnp.take_along_axis(output.log_probs(hidden), targets[..., None], axis=-1)[..., 0]
 
-    def by_all_words(params, hidden):
-        log_probs = eqx.combine(params, constants).log_probs(hidden)
-        return -jnp.sum(weighting * jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0])
-
-    got = jax.jit(jax.value_and_grad(by_paths, argnums=(0, 1)))(params, hidden)
-    want = jax.jit(jax.value_and_grad(by_all_words, argnums=(0, 1)))(params, hidden)
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * float(np.abs(other).max()))
+    assert_same_loss(output, hidden, targets, by_all_words)
 
 
 def test_padding_changes_nothing():
     output = make_output()
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.paths.value), HIDDEN)
     whole = loss(output, hidden, targets, jnp.asarray(20))
     cut = loss(output, hidden, targets.at[12:].set(WORDS - 1), jnp.asarray(12))
     np.testing.assert_allclose(whole[:12], cut[:12], rtol=1e-6)
@@ -144,7 +122,7 @@ def test_padding_changes_nothing():
 
 def test_large_logits_neither_overflow_nor_vanish():
     output = make_output()
-    hidden, targets = make_steps(output)
+    hidden, targets = steps_of(len(output.paths.value), HIDDEN)
     losses = np.asarray(loss(output, 1e4 * hidden, targets, jnp.asarray(20)))
     assert np.all(np.isfinite(losses))
     listed = -np.take_along_axis(log_probs_of_words(output, 1e4 * hidden), np.asarray(targets)[..., None], axis=-1)
