@@ -250,7 +250,8 @@ def _commands(data: DataRecord, shipped_as: str | None) -> str:
 
 def _plain_text(text: str) -> str:
     """Text from a run folder, which may be of somebody else, without what would be markup or the end of a cell."""
-    return printable(text).translate(str.maketrans({"<": "‹", ">": "›", "|": "¦", "`": "'"}))
+    shown = text if text.isprintable() else printable(text)
+    return shown.translate(str.maketrans({"<": "‹", ">": "›", "|": "¦", "`": "'"}))
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
