@@ -12,7 +12,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from longspan.data.rolls import EDGE, PITCHES, Note
+from longspan.data.rolls import PITCHES, Note
 from longspan.data.zips import open_zip, read_member
 from longspan.errors import InputError
 from longspan.files import read_limited
@@ -105,7 +105,7 @@ def _read_bars(part: ElementTree.Element) -> list[tuple[float, list[Note]]]:
                 pitch = element.find("pitch")
                 if pitch is not None and duration > 0:
                     notes.append(Note(onset, onset + duration, _midi_pitch(pitch)))
-            if not -EDGE <= now <= SONG_FRAMES:  # also if it is not a number
+            if not abs(now) <= SONG_FRAMES:  # also if it is not a number
                 raise ValueError(f"bar {len(bars) + 1} goes to {now:g} quarter notes after its beginning")
             end = max(end, now)
         bars.append((end, notes))
