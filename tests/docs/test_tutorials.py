@@ -15,6 +15,7 @@ import pytest
 import longspan
 from longspan.cli import COMMANDS, run
 from longspan.cli.data import ACTIONS
+from longspan.models.parts import CELLS
 from tests.support.catalog import tiny_music
 from tools.pages import help_of
 
@@ -62,6 +63,8 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.setenv("LONGSPAN_DATA", str(tmp_path / "data"))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    CELLS.names()  # all of the package's are there, so that what is forgotten afterwards is the page's
+    monkeypatch.setattr(CELLS, "_parts", dict(CELLS._parts))
     return tmp_path
 
 
