@@ -155,7 +155,9 @@ def essence_from(host: Host, url: str) -> dict:
     command = ["ip", "netns", "exec", host.name, sys.executable, "-c", program, str(host.folder / "study"), url]
     import pickle
 
-    return pickle.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
 
 
 def essence_and_moves(folder: Path, url: str) -> dict:

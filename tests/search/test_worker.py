@@ -159,6 +159,13 @@ def test_without_the_winners_run_the_conclusion_is_left_to_others(tmp_path):
     assert study.result is None
 
 
+def test_a_result_that_another_machine_wrote_is_written_here_too(tmp_path):
+    study = make_study(tmp_path / "there", tiny_config("sgd+c", max_epochs=1), 1)
+    run_here(study, tmp_path / "there")
+    trials.conclude(study, MUSIC, Place(tmp_path / "here", {}))
+    assert (tmp_path / "here" / "result.json").read_bytes() == (tmp_path / "there" / "result.json").read_bytes()
+
+
 def test_a_study_in_which_all_diverged_says_so(tmp_path):
     config = tiny_config("sgd+cm", clip="none", activation="rectifier", learning_rate=1e30)
     study = make_study(tmp_path, config, 1, {})

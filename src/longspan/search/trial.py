@@ -315,16 +315,20 @@ def reference_curves(slots: list[Slot]) -> list[dict[int, float]]:
 
 
 def conclude(study: Study, data: Dataset, place: Place) -> None:
-    """Write the result of a finished study; left to another machine if the winner's run is not on this one."""
+    """Write the result of a finished study, here too if another machine has written it.
+
+    It is left to another one if the winner's run is not on this one.
+    """
     with explain_disk_errors(place.folder):
         place.folder.mkdir(parents=True, exist_ok=True)
     with try_file_lock(place.folder / ".conclusion.lock") as mine:
-        if not mine or study.concluded:
+        if not mine:
             return
-        slots = study.slots()
-        result = _result(study, slots, data, place)
+        known = kept_result(study) if study.concluded else None
+        result = known or _result(study, study.slots(), data, place)
         if result is not None:
             write_atomic(place.folder / "result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
+        if result is not None and known is None:
             study.set_result(msgspec.to_builtins(result))
 
 
