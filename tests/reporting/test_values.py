@@ -132,6 +132,7 @@ def test_one_exploded_epoch_does_not_flatten_the_others():
     norms = chart([1.0 + 0.1 * epoch for epoch in range(20)] + [1e15], y_log=True, rules=[Rule("y", 0.01, "clip")])
     assert norms.beyond == 1
     assert norms.y_range == (0.01, pytest.approx(2.9))  # the clip line is always seen
+    assert chart([0.6] * 185 + [0.3] * 15).y_range is None  # a rate that was halved late
 
 
 def test_axes_are_logarithmic_where_values_span_decades():

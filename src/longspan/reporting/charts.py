@@ -71,7 +71,7 @@ def framed(chart: Chart) -> Chart:
     low, high = warped[tail], warped[-1 - tail]
     reach = FAR * (high - low)
     near = [value for value, at in zip(values, warped, strict=True) if low - reach <= at <= high + reach]
-    if len(near) == len(values):
+    if low == high or len(near) == len(values):  # what most values share, such as a rate, makes no other an outlier
         return chart
     bounds, marks = (near[0], near[-1]), [rule.at for rule in chart.rules if rule.axis == "y"]
     return msgspec.structs.replace(chart, y_range=(min(*bounds, *marks), max(*bounds, *marks)))
