@@ -14,8 +14,12 @@ SETTINGS_DOTS = 500
 JSON_BYTES = 8 * MIB
 """A JSON document of a run, a study or a result, mostly a few KB; as Python objects it may need 25 times as much
 memory."""
-RESULTS_BYTES = 64 * MIB
-"""Lines of results, a few hundred bytes per slot."""
+RESULTS_BYTES = 16 * MIB
+"""Lines of results in all files that are read together, a few hundred bytes per slot: as Python objects they may need
+15 times as much memory."""
+RESULT_LINE_BYTES = 16 * 2**10
+RESULT_VALUES = 100
+"""Settings, or scores, in a line of results."""
 RUN_FILE_BYTES = 4 * 2**30
 """A file of a run folder: the weights of a billion parameters."""
 ARTIFACT_BYTES = 512 * MIB
@@ -82,6 +86,8 @@ OCTAVE_SHIFT = 10
 """MIDI has eleven octaves."""
 SONGS = 100_000
 """Songs of a data set, or MIDI files in a folder."""
+FOLDER_ENTRIES = 2 * SONGS
+"""Files of all kinds and subfolders in a folder of music: looking at them takes a second or two."""
 EVENTS = 800_000
 """Events in a MIDI file: an hour of dense piano music with pedal has 400,000. Each takes about a microsecond."""
 VARIABLE_LENGTH_BYTES = 4

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import mido
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 Bomb = Callable[[Path], Path]
 
@@ -199,6 +201,36 @@ WORDS: dict[str, Bomb] = {
     "one word of 100 MB": plain("a.txt", lambda: itertools.chain([b"a\n" * 20], itertools.repeat(b"a" * 10**6, 100))),
 }
 
+
+def long_word(folder: Path, letters: int) -> Path:
+    """A Parquet file of two rows, one of them a single word."""
+    table = pyarrow.table({"word": ["a" * letters, "b"]})
+    pyarrow.parquet.write_table(table, folder / "a.parquet", compression="zstd")
+    return folder / "a.parquet"
+
+
+def long_words(folder: Path, letters: int) -> Path:
+    """Arrays of a single word, as NumPy has them, packed."""
+    return archive(folder, {"inputs": header((2,), f"<U{letters}") + bytes(8 * letters)})
+
+
+TABLES: dict[str, Bomb] = {
+    "60 MB of commas for names": plain(
+        "a.csv", lambda: itertools.chain(itertools.repeat(b"," * 10**6, 60), [b"\n1\n"])
+    ),
+    "60 MB of commas in a row": plain(
+        "a.csv", lambda: itertools.chain([b"a,b\n1,2\n"], itertools.repeat(b"," * 10**6, 60), [b"\n1\n"])
+    ),
+    "rows of a million commas": plain(
+        "a.csv", lambda: itertools.chain([b"a,b\n"], itertools.repeat(b"," * 10**6 + b"\n", 60))
+    ),
+    "a row of quoted lines": plain(
+        "a.csv", lambda: itertools.chain([b"a,b\n"], itertools.repeat(b'"\n",' * 10**5, 120))
+    ),
+    "a word of 60 million letters in Parquet": lambda folder: long_word(folder, 60_000_000),
+    "a word of 30 million letters": lambda folder: long_words(folder, 30_000_000),
+}
+
 LAUGHS = "".join(f"<!ENTITY l{n} '{f'&l{n - 1};' * 10}'>" for n in range(1, 12))
 
 
@@ -230,6 +262,14 @@ SETTINGS: dict[str, Bomb] = {
     "dotted without end": plain("a.toml", lambda: [b"a." * 30_000, b"b = 1"]),
     "many tables": plain("a.toml", lambda: [b"[%s]\n" % b".".join([b"a"] * n) for n in range(1, 240)]),
     "200 MB": plain("a.toml", lambda: itertools.repeat(b"#" * 10**6, 200)),
+}
+RESULTS: dict[str, Bomb] = {
+    "a line of lists": plain("a.jsonl", lambda: [b'{"settings":{"a":[', b"[]," * 5_000_000, b"0]}}\n"]),
+    "lines of settings": plain(
+        "a.jsonl",
+        lambda: itertools.repeat(b'{"settings":{%s}}\n' % b",".join(b'"%d":0' % each for each in range(1500)), 1000),
+    ),
+    "200 MB": plain("a.jsonl", lambda: itertools.repeat(b" " * 10**6, 200)),
 }
 JSON: dict[str, Bomb] = {
     "objects in objects": plain("a.json", lambda: [b'{"a":' * 100_000]),

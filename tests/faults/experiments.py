@@ -168,7 +168,8 @@ def files_for_libraries(bench: Bench, seed: int) -> Tally:
 
 def set_off_bombs(bench: Bench, seed: int) -> Tally:
     made = {
-        "import": bombs.NPZ | bombs.TEXT,
+        "import": bombs.NPZ | bombs.TEXT | bombs.TABLES,
+        "results": bombs.RESULTS,
         "words": bombs.WORDS,
         "settings": bombs.SETTINGS,
         "score": bombs.SCORES,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from longspan.arms.records import SlotResult, read_lines
 from longspan.data import import_path, summarize
 from longspan.data.musicxml import read_score
 from longspan.errors import InputError
@@ -45,6 +46,7 @@ READERS = {
     "words": lambda path: import_and_describe(path, unit="word"),
     "score": read_score,
     "settings": read_settings,
+    "results": lambda path: read_lines(path, SlotResult),
     "json": lambda path: read_json(path, dict, "restore it"),
     "numpy": numpy_arrays,
 }

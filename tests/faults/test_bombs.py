@@ -39,7 +39,8 @@ def test_a_midi_bomb_is_skipped_and_the_rest_imported(name, measured, tmp_path):
 
 
 READERS = {
-    "import": bombs.NPZ | bombs.TEXT,
+    "import": bombs.NPZ | bombs.TEXT | bombs.TABLES,
+    "results": bombs.RESULTS,
     "words": bombs.WORDS,
     "settings": bombs.SETTINGS,
 }

@@ -39,7 +39,11 @@ def test_a_machine_that_does_not_tell_its_memory_refuses_nothing(monkeypatch):
 
 @pytest.mark.parametrize(
     "failure",
-    [MemoryError("Unable to allocate 8 TiB"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")],
+    [
+        MemoryError("Unable to allocate 8 TiB"),
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no more"),
+        jax.errors.JaxRuntimeError("INTERNAL: Error dispatching computation: Out of memory allocating 8 bytes."),
+    ],
 )
 def test_memory_that_runs_out_in_training_leaves_a_run_that_goes_on(tmp_path, failure, monkeypatch):
     def no_memory(*_):

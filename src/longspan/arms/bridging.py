@@ -20,7 +20,7 @@ import msgspec
 
 from longspan import __version__, recipes
 from longspan.arms.protocol import LETTER_SETTINGS, Shard
-from longspan.arms.records import read_lines
+from longspan.arms.records import Settings, read_lines
 from longspan.arms.runner import append_line, processor_name
 from longspan.config import TrainConfig, as_dict
 from longspan.data.synthetic import TASKS, WRONG_SHARE
@@ -117,7 +117,7 @@ class Attempt(msgspec.Struct, frozen=True):
     seconds: float
     epochs: int
     status: str
-    settings: dict
+    settings: Settings
     version: str
     processor: str
     limit: float = SECONDS

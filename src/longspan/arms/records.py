@@ -5,18 +5,21 @@ are not reproducible, such as seconds, are in another file. Files of any number 
 run over all slots.
 """
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from longspan.arms.protocol import Definition
 from longspan.errors import InputError
 from longspan.files import is_plain_name, read_json, read_limited, write_atomic
-from longspan.limits import RESULTS_BYTES
+from longspan.limits import RESULT_LINE_BYTES, RESULT_VALUES, RESULTS_BYTES
 
 RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jsonl", ".definition.json"
+Settings = Annotated[dict[str, bool | int | float | str | None], msgspec.Meta(max_length=RESULT_VALUES)]
+Scores = Annotated[dict[str, float], msgspec.Meta(max_length=RESULT_VALUES)]
 
 
 class _OfSlot(msgspec.Struct, frozen=True):
@@ -34,6 +37,8 @@ class _OfSlot(msgspec.Struct, frozen=True):
             name = getattr(self, what, "none")
             if not is_plain_name(name):
                 raise ValueError(f"{what} cannot be {name!r}")
+        if "." in self.data:  # "jsb.winners" would own the file of the winners on jsb
+            raise ValueError(f"data cannot be {self.data!r}, which has a dot")
 
 
 class SlotResult(_OfSlot, frozen=True):
@@ -48,7 +53,7 @@ class SlotResult(_OfSlot, frozen=True):
     epochs: int
     updates: int
     reason: str
-    settings: dict
+    settings: Settings
     """The settings that were drawn."""
     definition: str
     version: str
@@ -66,7 +71,7 @@ class WinnerResult(_OfSlot, frozen=True):
     status: Literal["done", "diverged"]
     valid: float | None
     train: float | None
-    test: dict[str, float]
+    test: Scores
     """Scores by the names of metrics; empty if it diverged."""
     updates: int
     definition: str
@@ -108,6 +113,11 @@ def read_lines_after(file: Path, start: int, kind: type[Line]) -> tuple[list[Lin
     end = content.rfind(b"\n") + 1
     found = []
     for number, line in enumerate(content[start:end].splitlines(), content.count(b"\n", 0, start) + 1):
+        if len(line) > RESULT_LINE_BYTES:
+            raise InputError(
+                f"line {number} of {file} has {len(line)} bytes, more than the {RESULT_LINE_BYTES} of a result: "
+                "restore the file"
+            )
         try:
             found.append(msgspec.json.decode(line, type=kind))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -117,7 +127,11 @@ def read_lines_after(file: Path, start: int, kind: type[Line]) -> tuple[list[Lin
 
 def read_all(files: Iterable[Path], kind: type[Line]) -> list[Line]:
     """Read the lines of one kind from those of the files that hold it."""
-    return [line for file in files if kind_of(file) is kind for line in read_lines(file, kind)]
+    chosen = [file for file in files if kind_of(file) is kind]
+    size = sum(os.path.getsize(file) for file in chosen)
+    if size > RESULTS_BYTES:
+        raise InputError(f"{len(chosen)} files of results have {size} bytes, more than the {RESULTS_BYTES} allowed")
+    return [line for file in chosen for line in read_lines(file, kind)]
 
 
 def kind_of(file: Path) -> type | None:

@@ -34,7 +34,7 @@ from longspan.data.music import (
     check_values,
 )
 from longspan.data.own import Description, Pair, Sequences
-from longspan.data.own_files import sequences_of
+from longspan.data.own_files import check_words, sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import TextData
@@ -295,6 +295,7 @@ class _Rolls:
             count = math.prod(array.shape)
             if array.dtype.kind not in "biufU" or count > NUMBERS:
                 raise InputError(f"'{name}' in {self.path} has {count} values of {array.dtype}: expected fewer numbers")
+            check_words(array.dtype, count, f"'{name}' in {self.path}")
             found = np.empty(count, array.dtype)
             for start in range(0, count, BLOCK):
                 found[start : start + BLOCK] = array.take(min(BLOCK, count - start))

@@ -83,6 +83,11 @@ def is_here(name: str, data_dir: Path | str | None = None) -> bool:
     return name not in BENCHMARKS or _is_complete(name, data_directory(data_dir))
 
 
+def is_named(name: str, data_dir: Path | str | None = None) -> bool:
+    """Whether a data set is loaded by its name and not from a path, which may be any folder of the machine."""
+    return name in BUILT_IN or name in REGISTERED or name in _imported(data_dir)
+
+
 def find(
     name: str, data_dir: Path | str | None = None, *, span: int = DEFAULT_SPAN, progress: Progress | None = None
 ) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from longspan.data.scores import SUFFIXES, SongReader
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs, versions, without_repeats
 from longspan.errors import InputError, printable
-from longspan.limits import FRAMES, FRAMES_PER_BEAT, NOTES, SONGS
+from longspan.limits import FOLDER_ENTRIES, FRAMES, FRAMES_PER_BEAT, NOTES, SONGS
 
 ENDINGS = ", ".join(SUFFIXES)
 MANY_REPEATS = 0.02
@@ -205,7 +206,7 @@ def _counted(notes: int) -> str:
 
 
 def _music_files(folder: Path) -> dict[str, Path]:
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and os.path.isfile(path))
+    found = (path for path in _entries(folder) if path.suffix.lower() in SUFFIXES and os.path.isfile(path))
     try:
         files = {path.relative_to(folder).as_posix(): path for path in islice(found, SONGS + 1)}
     except OSError as error:
@@ -215,3 +216,11 @@ def _music_files(folder: Path) -> dict[str, Path]:
     if len(files) > SONGS:
         raise InputError(f"{folder} has more than {SONGS} music files; import a part of them")
     return dict(sorted(files.items(), key=lambda item: item[1]))
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    """Everything in a folder and its subfolders, unless that is a whole disk."""
+    for number, path in enumerate(folder.rglob("*")):
+        if number == FOLDER_ENTRIES:
+            raise InputError(f"{folder} has more than {FOLDER_ENTRIES} files and subfolders; name one that has music")
+        yield path

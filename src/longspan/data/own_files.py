@@ -158,10 +158,20 @@ def read_array(path: Path) -> np.ndarray:
         count = int(np.prod(shape, dtype=object))
         if dtype.hasobject or dtype.kind not in "biufU" or not 0 < count <= NUMBERS:
             raise InputError(f"{path} has {count} values of {dtype}: expected from 1 to {NUMBERS} numbers or words")
+        check_words(dtype, count, path)
         content = file.read(count * dtype.itemsize + 1) if count * dtype.itemsize <= ARCHIVE_BYTES else b""
     if len(content) != count * dtype.itemsize:
         raise InputError(f"{path} does not hold the {count} values that it claims; save it again")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def check_words(dtype: np.dtype, count: int, where: str | Path) -> None:
+    """Refuse an array of words that takes too much memory, all of them as long as the longest."""
+    if dtype.kind == "U" and (dtype.itemsize > 4 * TABLE_WORD or count * dtype.itemsize > TABLE_WORD_BYTES):
+        raise InputError(
+            f"{where} has {count} words of up to {dtype.itemsize // 4} characters: expected at most {TABLE_WORD}, and "
+            f"{TABLE_WORD_BYTES} bytes in all; number them"
+        )
 
 
 def _cuts(lengths: np.ndarray, inputs: np.ndarray, where: Path | str) -> np.ndarray:
@@ -214,14 +224,14 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
 def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
     separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text.readline(UNBROKEN_BYTES))
     text.seek(0)
-    reader = csv.reader(text, delimiter=separator)
+    lines = _Lines(text, path)
+    reader = csv.reader(lines, delimiter=separator)
     try:
         names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:
             raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
         columns = [_Column(name, path) for name in names]
-        for rows in _in_blocks(reader):
-            _check_widths(rows, names, path)
+        for rows in _in_blocks(_rows(reader, lines, len(names), path)):
             for column, values in zip(columns, zip(*(row for _, row in rows), strict=True), strict=True):
                 column.add([value.strip() for value in values], rows[0][0])
     except csv.Error as error:
@@ -261,16 +271,40 @@ def _separator(line: str) -> str:
     return max(",;\t", key=line.count)
 
 
-def _in_blocks(reader: Any) -> Iterator[list[tuple[int, list[str]]]]:
-    rows = ((reader.line_num, row) for row in reader if row)
+class _Lines:
+    """The lines of a table, which refuse a row that is too long: a row may go on over any number of quoted lines."""
+
+    def __init__(self, text: io.TextIOWrapper, path: Path):
+        self.text, self.path = text, path
+        self.of_row = 0
+        """Characters since the last whole row."""
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.text.readline(UNBROKEN_BYTES + 1):
+            self.of_row += len(line)
+            if self.of_row > UNBROKEN_BYTES:
+                raise InputError(
+                    f"{self.path} has a row of more than the {UNBROKEN_BYTES} characters allowed; save it as plain CSV"
+                )
+            yield line
+
+
+def _rows(reader: Any, lines: _Lines, width: int, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not empty, with their lines, all of the same width."""
+    lines.of_row = 0
+    for row in reader:
+        lines.of_row = 0
+        if len(row) not in (0, width):
+            raise InputError(
+                f"{path}, line {reader.line_num} has {len(row)} values: expected {width}, one for each column"
+            )
+        if row:
+            yield reader.line_num, row
+
+
+def _in_blocks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
     while block := list(islice(rows, ROWS_AT_ONCE)):
         yield block
-
-
-def _check_widths(rows: list[tuple[int, list[str]]], names: list[str], path: Path) -> None:
-    for line, row in rows:
-        if len(row) != len(names):
-            raise InputError(f"{path}, line {line} has {len(row)} values: expected {len(names)}, one for each column")
 
 
 def _parsed(values: list[str]) -> np.ndarray:

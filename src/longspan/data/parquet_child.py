@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 
 from longspan.errors import InputError
-from longspan.limits import ARCHIVE_BYTES, NUMBERS, PARQUET_CHILD_BYTES, PARQUET_CHILD_SECONDS, TABLE_COLUMNS
+from longspan.limits import (
+    ARCHIVE_BYTES,
+    NUMBERS,
+    PARQUET_CHILD_BYTES,
+    PARQUET_CHILD_SECONDS,
+    TABLE_COLUMNS,
+    TABLE_WORD,
+    TABLE_WORD_BYTES,
+)
 
 
 def main(source: str, folder: str) -> None:
@@ -63,6 +71,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def _from_arrow(column: Any, name: str) -> np.ndarray:
+    _check_words(column, name)
     values = np.asarray(column.to_numpy())
     if values.dtype.kind == "b":
         return values.astype(np.int64)
@@ -71,6 +80,20 @@ def _from_arrow(column: Any, name: str) -> np.ndarray:
     if values.dtype.kind == "O" and all(isinstance(value, str) or value is None for value in values):
         return np.array(["" if value is None else value for value in values], dtype="U")
     raise InputError(f"column {name!r} holds {column.type}: expected numbers or words; convert or drop it")
+
+
+def _check_words(column: Any, name: str) -> None:
+    """Refuse words that would take too much memory as Python or NumPy has them."""
+    from pyarrow import compute, types
+
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return
+    lengths = compute.call_function("utf8_length", [column])
+    longest = compute.call_function("max", [lengths]).as_py() or 0
+    if longest > TABLE_WORD:
+        raise InputError(f"column {name!r} has a value of {longest} characters, more than the {TABLE_WORD} allowed")
+    if len(column) * longest * 4 > TABLE_WORD_BYTES:
+        raise InputError(f"the words of column {name!r} take more than the {TABLE_WORD_BYTES} bytes allowed")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ class TaskSplit:
     asked_steps: int
 
 
-LONGEST_SPAN = 100_000
+LONGEST_SPAN = 10_000
+"""The validation sequences of a task are drawn at once, with 350 MB at this span."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord, Dataset
-from longspan.data.library import is_here, load
+from longspan.data.library import is_here, is_named, load
 from longspan.data.lookup import ORDERS
 from longspan.data.music import WITH_ONSETS
 from longspan.data.vocabulary import Vocabulary
@@ -162,11 +162,12 @@ def measure(run: Run, precision: Precision, data: Dataset) -> Rounding:
 
 
 def measure_if_here(run: Run, precision: Precision) -> Rounding | None:
-    """`measure`, if the data of the run are there unchanged and need no download."""
+    """`measure`, if the data of the run have a name, are there unchanged and need no download."""
+    name = run.config.data
+    if not (is_named(name) and is_here(name)):
+        return None
     try:
-        data = load(run.config.data, span=run.config.span) if is_here(run.config.data) else None
-        if data is None:
-            return None
+        data = load(name, span=run.config.span)
         run.check_data(data)
     except InputError:
         return None

@@ -42,13 +42,23 @@ Value = TypeVar("Value")
 
 def default_url(folder: Path) -> str:
     """The SQLite storage inside a study's folder."""
-    return f"{SQLITE}{folder.resolve() / 'study.db'}"
+    return _sqlite_url(folder / "study.db")
+
+
+def _sqlite_url(file: Path) -> str:
+    """The URL of an SQLite file; SQLAlchemy would take what follows a question mark for options."""
+    path = str(file.expanduser().resolve())
+    if "?" in path:
+        raise InputError(
+            f"the path of an SQLite storage cannot have a question mark: got {path}; choose another folder"
+        )
+    return f"{SQLITE}{path}"
 
 
 def normalized(url: str) -> str:
     """The URL in canonical form: absolute paths for SQLite, with the driver for PostgreSQL."""
     if url.startswith(SQLITE) and len(url) > len(SQLITE):
-        return f"{SQLITE}{Path(url.removeprefix(SQLITE)).expanduser().resolve()}"
+        return _sqlite_url(Path(url.removeprefix(SQLITE)))
     if match := re.fullmatch(r"postgres(?:ql)?(?:\+psycopg)?://(.+)", url):
         found = _parsed(url)
         if found is None or "@" in f"{found.host}{found.database}":

@@ -214,12 +214,16 @@ def _group_limits(folder: Path) -> list[int]:
     return [int(most) - int(used)] if most.isdecimal() and used.isdecimal() else []
 
 
+XLA_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "bad_alloc")
+"""Words by which XLA says, depending on the place, that an allocation failed."""
+
+
 @contextmanager
 def explain_lack_of_memory() -> Iterator[None]:
     """Turn a failed allocation, of Python, NumPy or XLA, into a one-line error."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not (isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "bad_alloc" in str(error)):
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in XLA_OUT_OF_MEMORY):
             raise
         raise OutOfMemory(f"memory ran out; {ADVICE}", fields=FIELDS) from error
