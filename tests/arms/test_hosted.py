@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 
 from longspan.arms import hosted
@@ -66,9 +67,21 @@ def test_a_version_or_instruction_set_that_rounds_otherwise_is_refused(tiny, tmp
                 on_host(tmp_path / "other", tiny, sqlite)
 
 
-def test_what_a_storage_says_of_a_slot_is_checked(tiny, tmp_path, sqlite):
+@pytest.mark.parametrize("kept", [{"result": {"slot": "../../x"}}, "x", [1]])
+def test_what_a_storage_says_of_a_slot_is_checked(tiny, tmp_path, sqlite, kept):
     study, _ = on_host(tmp_path / "one", tiny, sqlite, lambda: True)
     claim = study.study.claim("me")
-    study.study.record(claim, hosted.Outcome("done", ""), {"result": {"slot": "../../x"}})
+    study.study.record(claim, hosted.Outcome("done", ""), kept)
     with pytest.raises(InputError, match=r"slot 0 in .* cannot be read"):
         study.collect()
+
+
+@pytest.mark.parametrize("change", [{"slot": 1}, {"arm": "sgd+c"}, {"version": "0.0.1"}, {"definition": "0" * 8}])
+def test_a_result_of_another_slot_or_study_is_refused(tiny, tmp_path, sqlite, change):
+    study, ended = on_host(tmp_path / "one", tiny, sqlite, lambda: False)
+    kept = {"result": msgspec.to_builtins(ended[0].result), "timing": msgspec.to_builtins(ended[0].timing)}
+    assert study._checked(0, kept) == ended[0]
+    with pytest.raises(InputError, match="is that of another one"):
+        study._checked(0, kept | {"result": kept["result"] | change})
+    with pytest.raises(InputError, match="is that of another one"):
+        study._checked(10**6, kept)

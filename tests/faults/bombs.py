@@ -255,6 +255,16 @@ SCORES: dict[str, Bomb] = {
     "a flood of elements": plain("a.xml", lambda: [b"<a>", b"<a/>" * 1_048_000, b"</a>"]),
     "elements in elements": plain("a.xml", lambda: [b"<a>" * 599_000, b"</a>" * 599_000]),
     "an archive of spaces": packed_score,
+    "many parts beside a long one": plain(
+        "a.xml",
+        lambda: [
+            b"<score-partwise>",
+            b"<part/>" * 200_000,
+            b"<part>",
+            b"<measure/>" * 200_000,
+            b"</part></score-partwise>",
+        ],
+    ),
 }
 SETTINGS: dict[str, Bomb] = {
     "a number of 5,000 digits": plain("a.toml", lambda: [b"hidden_size = ", b"9" * 5_000]),

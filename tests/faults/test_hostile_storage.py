@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 from optuna import load_study
+from sqlalchemy import text
 
 from longspan.cli.study_display import show_result
 from longspan.errors import InputError
 from longspan.search.result import kept_result
-from longspan.search.slots import Outcome
+from longspan.search.slots import MOST_SLOTS, REFERENCE_SLOTS, Outcome
 from longspan.search.storage import default_url
 from longspan.search.study import Study, open_study
 from tests.search.test_study import make_study
@@ -122,3 +123,36 @@ def test_a_definition_that_no_study_can_have_is_refused(study, field, value):
     found.set_user_attr("definition", found.user_attrs["definition"] | {field: value})
     with pytest.raises(InputError, match=r"tiny|named"):
         open_study(study.url, "tiny")
+
+
+@pytest.mark.parametrize("slot", [-1, 2, 10**6])
+def test_an_attempt_at_a_slot_that_does_not_exist_is_refused(study, slot):
+    claim = study.claim("me")
+    study._attempts._note(_Connection(study), claim.attempt, {"slot": slot})
+    with pytest.raises(InputError, match="is damaged"):
+        open_study(study.url, "tiny").all_finished()
+
+
+def test_a_heartbeat_that_is_no_time_is_refused(study):
+    study.claim("me")
+    _Connection(study).execute(text("UPDATE trial_heartbeats SET heartbeat = 'abc'"))
+    with pytest.raises(InputError, match="is damaged"):
+        open_study(study.url, "tiny").claim("other")
+
+
+def test_an_attempt_without_a_heartbeat_is_not_waited_for(study):
+    first = study.claim("a worker of another machine")
+    joined = open_study(study.url, "tiny")
+    assert joined.claim("other").slot == 1  # the control: the first one may still live
+    _Connection(study).execute(text("DELETE FROM trial_heartbeats"))
+    assert joined.claim("other").slot == first.slot
+
+
+def test_references_are_asked_for_alone_however_many_slots_there_are(study):
+    attributes_of(study).set_user_attr("slots", MOST_SLOTS)
+    assert [slot.number for slot in open_study(study.url, "tiny").slots(REFERENCE_SLOTS)] == list(
+        range(REFERENCE_SLOTS)
+    )
+    attributes_of(study).set_user_attr("slots", MOST_SLOTS + 1)
+    with pytest.raises(InputError, match="is damaged"):
+        open_study(study.url, "tiny").slots()

@@ -57,8 +57,9 @@ def best_of_weights(slots: int, n: int) -> Float[np.ndarray, " slot"]:
     """
     if not 1 <= n <= slots:
         raise InputError(f"the best of n slots needs n from 1 to the number of slots: got n {n} of {slots} slots")
-    ranks = range(1, slots + 1)
-    return np.array([math.comb(rank - 1, n - 1) / math.comb(slots, n) for rank in ranks])
+    # Weights are C(rank - 1, n - 1) / C(slots, n); each follows from that of the rank above, without large numbers.
+    ranks = np.arange(slots, 1, -1)
+    return np.cumprod([n / slots, *(np.maximum(ranks - n, 0) / (ranks - 1))])[::-1]
 
 
 def expected_best(valid: Float[np.ndarray, "... slot"], n: int) -> Float[np.ndarray, "..."] | np.float64:
@@ -200,4 +201,8 @@ def _scores_of(results: Sequence[SlotResult], floor: float) -> ArmScores:
 
 
 def _effective_rate(settings: dict) -> float:
-    return settings.get("learning_rate", math.nan) / (1 - settings.get("momentum", 0.0))
+    """The rate that momentum multiplies; not a number if there is none, as with Hessian-free optimization."""
+    rate, momentum = settings.get("learning_rate"), settings.get("momentum", 0.0)
+    if isinstance(rate, int | float) and isinstance(momentum, int | float) and rate > 0 and 0 <= momentum < 1:
+        return rate / (1 - momentum)
+    return math.nan

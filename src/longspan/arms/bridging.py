@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import msgspec
@@ -24,7 +24,7 @@ from longspan.arms.records import Settings, read_lines
 from longspan.arms.runner import append_line, processor_name
 from longspan.config import TrainConfig, as_dict
 from longspan.data.synthetic import TASKS, WRONG_SHARE
-from longspan.data.tasks import TaskData
+from longspan.data.tasks import LONGEST_SPAN, TaskData
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.files import explain_disk_errors
@@ -107,7 +107,7 @@ class Attempt(msgspec.Struct, frozen=True):
     """How one run ended: a slot that tunes, or a fresh seed with the settings of the best slot."""
 
     task: str
-    span: int
+    span: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_SPAN)]
     method: str
     stage: Literal["tuning", "seed"]
     number: int

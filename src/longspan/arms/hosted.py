@@ -85,6 +85,18 @@ class PairedSlots(msgspec.Struct, frozen=True, dict=True):
         }
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    """What a storage keeps of a finished slot."""
+
+    result: SlotResult
+    timing: SlotTiming
+
+    @property
+    def origin(self) -> str:
+        """The identity of the study that it is of."""
+        return "-".join((self.result.definition, self.result.version, self.result.instruction_set))
+
+
 class HostedStudy:
     """The part that this machine has in a study of a storage."""
 
@@ -123,18 +135,17 @@ class HostedStudy:
         write_atomic(Path(f"{part}{TIMINGS}"), b"".join(encode_line(each.timing) for each in ended))
         write_atomic(Path(f"{part}{RESULTS}"), b"".join(encode_line(each.result) for each in ended))
 
-    def _checked(self, number: int, kept: dict) -> Ended:
+    def _checked(self, number: int, kept: object) -> Ended:
         """What a storage has of a slot, if it is what a slot of this study can have."""
+        where, definition = storage.hide_password(self.study.url), self.study.definition
         try:
-            result = msgspec.convert(kept.get("result"), SlotResult)
-            timing = msgspec.convert(kept.get("timing"), SlotTiming)
+            found = msgspec.convert(kept, _Kept)
         except msgspec.ValidationError as error:
-            where = storage.hide_password(self.study.url)
             raise InputError(f"slot {number} in {where} cannot be read ({error}): restore the storage") from error
-        task = self.study.definition.tasks[number]
-        if result.key != timing.key or result.key != task.key_on(self.data.name):
-            raise InputError(f"slot {number} in {storage.hide_password(self.study.url)} is that of another one")
-        return Ended(result, timing)
+        expected = definition.tasks[number].key_on(self.data.name) if number < len(definition.tasks) else None
+        if not found.result.key == found.timing.key == expected or found.origin != definition.identity:
+            raise InputError(f"slot {number} in {where} is that of another one: restore the storage")
+        return Ended(found.result, found.timing)
 
     @property
     def left(self) -> int:

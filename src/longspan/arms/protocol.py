@@ -10,6 +10,7 @@ import functools
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -27,17 +28,24 @@ HESSIAN_FREE_ARMS = ("hf", "nade:hf")
 FULL_SET = "sgd+clrm"
 ABLATION_ARMS = ("sgd", "sgd+c", "sgd+l", "sgd+r", "sgd+m", FULL_SET, "sgd+lrm", "sgd+crm", "sgd+clm", "sgd+clr")
 """Each letter added to plain descent, and taken from the full set: a study of its own, with all arms it compares."""
+KNOWN_ARMS = frozenset((*MUSIC_ARMS, *TEXT_ARMS, *HESSIAN_FREE_ARMS, *ABLATION_ARMS))
+
+
+MOST_SLOTS = 1000
+"""Slots of an arm: the analysis draws some thousands of samples of them."""
+SlotCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
+Updates = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Budget(msgspec.Struct, frozen=True):
     """The budget of every arm on a data set."""
 
-    slots: int
+    slots: SlotCount
     """Slots per arm."""
-    updates: int
+    updates: Updates
     """Maximum number of updates per slot, the same for every arm of descent."""
-    hessian_free_slots: int = 0
-    hessian_free_updates: int = 0
+    hessian_free_slots: SlotCount = 0
+    hessian_free_updates: Updates = 0
     """The same for Hessian-free, whose updates cost some hundreds of times as much."""
 
 
@@ -155,6 +163,11 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
     budget: Budget = Budget(0, 0)
     nuisances: dict = {}
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.arms) - KNOWN_ARMS)
+        if unknown or not self.arms:
+            raise ValueError(f"arms cannot be {unknown[0]!r}" if unknown else "there are no arms")
 
     @functools.cached_property
     def identity(self) -> str:

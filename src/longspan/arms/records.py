@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from longspan.arms.protocol import Definition
+from longspan.arms.protocol import MOST_SLOTS, RECIPE_SLOT, Definition
 from longspan.errors import InputError
 from longspan.files import is_plain_name, read_json, read_limited, write_atomic
 from longspan.limits import RESULT_LINE_BYTES, RESULT_VALUES, RESULTS_BYTES
@@ -29,7 +29,7 @@ class _OfSlot(msgspec.Struct, frozen=True):
     """
 
     data: str
-    slot: int
+    slot: Annotated[int, msgspec.Meta(ge=RECIPE_SLOT, lt=MOST_SLOTS)]
     arm: str
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ full score and takes ten times as long. Repeats are not unfolded.
 
 from __future__ import annotations
 
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -54,7 +54,10 @@ def _score(root: ElementTree.Element) -> Score:
     names = {part.get("id"): (part.findtext("part-name") or "").strip() for part in root.iter("score-part")}
     parts = root.findall("part")
     bars = [_read_bars(part) for part in parts]
-    lengths = [max(length for length, _ in bar) for bar in zip_longest(*bars, fillvalue=(0.0, []))]
+    lengths = [0.0] * max(map(len, bars), default=0)
+    for part_bars in bars:  # one by one: a part may be empty, and there may be many of them
+        for number, (length, _) in enumerate(part_bars):
+            lengths[number] = max(lengths[number], length)
     starts = list(accumulate(lengths, initial=0.0))
     voices = [
         (names.get(part.get("id"), ""), _timed(part_bars, starts)) for part, part_bars in zip(parts, bars, strict=True)

@@ -181,12 +181,16 @@ class Attempts:
         return found
 
     def silent(self, connection: Connection, attempts: list[int], seconds: float) -> list[int]:
-        """Those of the attempts whose last heartbeat is longer ago than that, by the clock of the database."""
+        """Those of the attempts whose last heartbeat is longer ago than that, by the clock of the database.
+
+        Every attempt begins with one; one that has none was not made by a worker that lives.
+        """
         if not attempts:
             return []
         fields = HEARTBEATS.c.trial_id, HEARTBEATS.c.heartbeat, self._now.label("now")
         rows = connection.execute(choose(*fields).where(HEARTBEATS.c.trial_id.in_(attempts)))
-        return [row.trial_id for row in rows if row.now - row.heartbeat > timedelta(seconds=seconds)]
+        alive = {row.trial_id for row in rows if row.now - row.heartbeat <= timedelta(seconds=seconds)}
+        return [attempt for attempt in attempts if attempt not in alive]
 
     def add(
         self,

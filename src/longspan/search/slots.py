@@ -20,7 +20,7 @@ MOST_DEATHS = 8
 """Number of workers that may die on one slot, one after the other from the same checkpoint, before it is given up: a
 trial that exhausts the memory dies every time, whereas one that is merely interrupted often gets further in between."""
 
-MOST_SLOTS = 10_000_000
+MOST_SLOTS = 200_000
 """A storage that claims more is damaged; its slots would not fit into memory."""
 
 SlotCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
@@ -109,6 +109,8 @@ class Roll:
         """Attempts known."""
         self.running: dict[int, Attempt] = {}
         self.finished = 0
+        self.highest = -1
+        """The last slot that was ever attempted."""
         self.leaders: list[Slot] = []
         """The two best slots so far; the earlier one comes first on a tie."""
         self._attempts: dict[int, dict[int, Attempt]] = {}
@@ -126,6 +128,9 @@ class Roll:
             elif attempt.ended:
                 self.running.pop(attempt.id, None)
             if type(number := attempt.attributes.get("slot")) is int:
+                if number < 0:
+                    raise ValueError(f"an attempt at slot {number}")
+                self.highest = max(self.highest, number)
                 self._attempts.setdefault(number, {})[attempt.id] = attempt
         for number in self._attempts.keys() & {attempt.attributes.get("slot") for attempt in changed}:
             self._revise(number)

@@ -161,11 +161,11 @@ class Study(Generic[Defined]):
         name = f"{self.definition.name}-{self.definition.identity}"
         return open_artifacts(url, self.url, name, self._storage)
 
-    def slots(self) -> list[Slot]:
-        """The current state of every slot, with its curve."""
+    def slots(self, first: int | None = None) -> list[Slot]:
+        """The current state of every slot, or of the first ones, with its curve."""
         with self._attempts.engine.connect() as connection:
             count = self._refresh(connection)
-            found = [self._roll.slot(number) for number in range(count)]
+            found = [self._roll.slot(number) for number in range(count if first is None else min(first, count))]
             tried = {slot.attempt: slot for slot in found if slot.attempt is not None}
             with storage.explain_damage(self.url):
                 curves = self._attempts.curves(connection, [each for each in tried if each not in self._curves])
@@ -200,12 +200,15 @@ class Study(Generic[Defined]):
         """Read what has changed; return the number of slots."""
         with storage.explain_damage(self.url):
             self._roll.update(self._attempts.changed(connection, self._roll.last, self._roll.running))
-            return self._attempts.slot_count(connection)
+            count = self._attempts.slot_count(connection)
+            if self._roll.highest >= count:  # slots are added before they are attempted
+                raise ValueError(f"an attempt at slot {self._roll.highest} of {count}")
+            return count
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the first free slot; None if there is none at present."""
         try:
-            with self._locked() as connection:
+            with storage.explain_damage(self.url), self._locked() as connection:
                 claimed, buried = self._claim(connection, worker)
         except BaseException:
             self._roll = Roll()  # the transaction was undone, so what it changed here never happened

@@ -235,7 +235,7 @@ class _Reporter(Listener):
 def _references(study: Study, slot: int) -> list[dict[int, float]]:
     if not study.definition.prune or slot < REFERENCE_SLOTS:
         return []
-    return reference_curves(study.slots())
+    return reference_curves(study.slots(REFERENCE_SLOTS))
 
 
 def _start_anew_elsewhere(run: Run, claim: Claim, place: Place) -> None:

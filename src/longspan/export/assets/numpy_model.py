@@ -249,6 +249,13 @@ def load():
         return Model(json.loads(archive["facts"].tobytes()), arrays)
 
 
+def shown(text):
+    """A text as a terminal may get it: letters that would control it are spelled out, elsewhere it is unchanged."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else repr(each)[1:-1] for each in text)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Draw a sample from the model of this file.")
     parser.add_argument("--length", type=int, default=64, help="steps to draw (default: 64)")
@@ -270,7 +277,7 @@ def main():
         with open(options.output, "wb") as file:
             file.write(to_midi(steps, model.facts["lowest_pitch"], model.facts["frames_per_beat"], options.tempo))
     elif model.draws_symbols:
-        print(options.prime + model.decode(steps))
+        print(shown(options.prime + model.decode(steps)))
     else:
         print("\n".join("".join("#" if on else "." for on in frame) for frame in steps))
 
