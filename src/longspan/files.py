@@ -1,13 +1,15 @@
 """Files and folders that appear whole or not at all, bounded reading, plain names, and locks.
 
-Names that come from outside, such as from a storage or a folder, are checked before they become part of a path. Locks
-are those of the operating system (`flock` or its Windows equivalent), through `filelock`: one holder at a time,
+Names that come from outside, such as from a storage or a folder, are checked before they become part of a path. What is
+inside the folder of a run or a study is never reached through a link, because the folder may come from somebody else
+and the link lead anywhere; the folder itself, which a user names, may be one.
+
+Locks are those of the operating system (`flock` or its Windows equivalent), through `filelock`: one holder at a time,
 released whenever the holder dies, for whatever reason. The fallback of `filelock` for file systems without them is
 disabled: a lock that is only a file would outlive a killed process.
 """
 
 import errno
-import hashlib
 import os
 import re
 import secrets
@@ -41,7 +43,38 @@ def temporary_name(path: Path) -> Path:
 def remove_leftovers(folder: Path) -> None:
     """Remove what processes that were killed left in a folder under temporary names; nothing else may be writing."""
     for path in folder.glob(".*.part"):
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):
+            discard(path)
+
+
+def discard(path: Path) -> None:
+    """Remove whatever has this name: a file, a folder with all in it, or a link, but not what the link leads to."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def refuse_link(path: Path) -> Path:
+    """Return the path of something inside the folder of a run or a study, unless it is a link."""
+    if path.is_symlink():
+        raise _linked(path)
+    return path
+
+
+def _linked(path: Path) -> InputError:
+    return InputError(
+        f"{path} is a link, and what belongs to a run or a study is in its own folder alone: put what it leads to in "
+        "its place, or copy the folder by `cp -rL`"
+    )
+
+
+def folder_inside(folder: Path, *names: str) -> Path:
+    """The path of a folder inside that of a run or a study, made unless it exists; none of `names` may be a link."""
+    path = folder
+    with explain_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            path = refuse_link(path / name)
+            path.mkdir(exist_ok=True)
+    return path
 
 
 @contextmanager
@@ -91,9 +124,12 @@ def _detach(path: Path) -> None:
         about = path.lstat()
     except FileNotFoundError:
         return
+    present = path.exists()
+    if present:
+        _refuse_irregular(path, follow=True)
     if not stat.S_ISLNK(about.st_mode) and about.st_nlink == 1:
         return
-    if path.exists():
+    if present:
         write_atomic(path, read_limited(path, RUN_FILE_BYTES))
     else:  # a link to nothing, through which the file would be made there
         path.unlink()
@@ -132,12 +168,6 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @contextmanager
 def explain_disk_errors(path: Path) -> Iterator[None]:
     """Turn a failed write (full disk, no permission, missing folder) into a one-line error about `path`."""
@@ -149,11 +179,14 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a regular file for reading; system errors within the block become a one-line error about `path`."""
-    _refuse_irregular(path)
+def opened(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
+    """Open a regular file for reading; system errors within the block become a one-line error about `path`.
+
+    With `follow` off, as for the files of a run or a study, a link is refused.
+    """
+    _refuse_irregular(path, follow=follow)
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_without_waiting if follow else _without_following) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # replaced since it was looked at
                 raise InputError(f"cannot read {path}: it is no file; check the path")
             yield file
@@ -165,21 +198,27 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _refuse_irregular(path: Path) -> None:
+def _without_following(path: str, flags: int) -> int:
+    return _without_waiting(path, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
+def _refuse_irregular(path: Path, *, follow: bool) -> None:
     """Refuse anything but a regular file before opening it: a pipe may block forever, and a device may never end."""
     try:
-        mode = os.stat(path).st_mode
+        mode = os.stat(path, follow_symlinks=follow).st_mode
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     except ValueError as error:  # a null byte, or characters the file system cannot encode
         raise InputError(f"cannot read {path}: {error}; check the path") from error
+    if stat.S_ISLNK(mode):
+        raise _linked(path)
     if not stat.S_ISREG(mode):
         raise InputError(f"cannot read {path}: it is {'a folder' if stat.S_ISDIR(mode) else 'no file'}; check the path")
 
 
-def read_limited(path: Path, most: int) -> bytes:
-    """The content of a file of at most `most` bytes."""
-    with opened(path) as file:
+def read_limited(path: Path, most: int, *, follow: bool = True) -> bytes:
+    """The content of a file of at most `most` bytes; with `follow` off, not through a link."""
+    with opened(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(most + 1) if size <= most else b""
     if max(size, len(content)) > most:
@@ -209,11 +248,17 @@ def _refuse_long_numbers(value: object) -> None:
         _refuse_long_numbers(part)
 
 
-def read_json(path: Path, kind: type[T] | GenericAlias, advice: str, most: int = JSON_BYTES) -> T:
+def read_json(
+    path: Path, kind: type[T] | GenericAlias, advice: str, most: int = JSON_BYTES, *, follow: bool = True
+) -> T:
     """Decode a JSON file of at most `most` bytes as a value of a type; `advice` says what to do if that fails."""
+    return decode_json(read_limited(path, most, follow=follow), kind, path, advice)
+
+
+def decode_json(content: bytes, kind: type[T] | GenericAlias, path: Path, advice: str) -> T:
+    """Decode the content of a JSON file, as `read_json` does."""
     import msgspec
 
-    content = read_limited(path, most)
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
@@ -284,6 +329,7 @@ def try_file_lock(path: Path) -> Iterator[bool]:
 
 
 def _acquired(path: Path, *, blocking: bool) -> BaseFileLock | None:
+    refuse_link(path)
     lock = FileLock(path, fallback_to_soft=False)
     with explain_disk_errors(path):
         try:

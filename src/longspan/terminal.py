@@ -1,12 +1,16 @@
 """The way to a terminal: whatever is shown passes through here, so that text from outside can never control it.
 
 Names of files, settings of a stranger's run, a storage's reasons and generated text may hold the codes that move the
-cursor, retitle the window or hide what follows. Nobody has to remember to escape them: `say` and `Console` do.
+cursor, retitle the window or hide what follows. Nobody has to remember to escape them: `say` and `Console` do, and
+after `escape_errors` so does Python itself.
 """
 
 import json
 import re
 import sys
+import threading
+import traceback
+import warnings
 from collections.abc import Iterable
 
 import rich.console
@@ -29,6 +33,19 @@ def readable(text: str) -> str:
 def say(text: str, *, error: bool = False) -> None:
     """Write text to standard output, or to standard error."""
     (sys.stderr if error else sys.stdout).write(readable(text))
+
+
+def escape_errors() -> None:
+    """Let what Python shows of warnings, and of errors that nobody expected in any thread, pass through here."""
+    sys.excepthook = lambda kind, error, trace: _show_error("", error)
+    threading.excepthook = lambda found: _show_error(f"in {found.thread}:\n", found.exc_value)
+    sys.unraisablehook = lambda found: _show_error(f"{found.err_msg or 'ignored'}: {found.object!r}\n", found.exc_value)
+    warnings.showwarning = lambda *warning, **_: say(warnings.formatwarning(*warning[:4]), error=True)
+
+
+def _show_error(where: str, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, SystemExit):
+        say(where + "".join(traceback.format_exception(error)), error=True)
 
 
 def put_out(content: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from longspan.data.benchmarks import data_directory, imported_directory
 from longspan.errors import InputError
-from longspan.files import cache_directory, replacing, sha256_of
+from longspan.files import cache_directory, replacing
 
 
 def test_replacing_writes_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -64,9 +64,3 @@ def test_data_directory_prefers_argument_then_variable_then_cache(
     assert imported_directory() == tmp_path / "variable" / "imported"
     monkeypatch.delenv("LONGSPAN_DATA")
     assert data_directory() == cache_directory() == tmp_path / "cache"
-
-
-def test_sha256_of_a_known_message(tmp_path: Path) -> None:
-    path = tmp_path / "abc"
-    path.write_bytes(b"abc")
-    assert sha256_of(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

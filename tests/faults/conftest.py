@@ -1,7 +1,8 @@
-"""Readers against hostile and damaged files: what a reader did, took and said, measured in a process of its own."""
+"""A run folder to be attacked, and readers of hostile files: what one did, took and said, in a process of its own."""
 
 import json
 import selectors
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+FOLDERS = Path(__file__).parents[1] / "training" / "folders"
 HANG = 300
 """Seconds after which a reader counts as hanging; a guard and no measure of speed."""
 
@@ -23,6 +25,12 @@ class Outcome(NamedTuple):
     bytes: int
     seconds: float
     """Of processor time."""
+
+
+@pytest.fixture
+def run_path(tmp_path) -> Path:
+    """A copy of the folder of a run that has ended."""
+    return Path(shutil.copytree(FOLDERS / "format-2", tmp_path / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,12 @@ import io
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 import sqlalchemy
+from sqlalchemy.exc import SQLAlchemyError
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
@@ -17,6 +19,8 @@ from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pac
 from longspan.search.slots import Outcome
 from longspan.search.space import define
 from longspan.search.study import create_or_continue, open_study
+from longspan.search.trial import NotKept, _Reporter
+from longspan.search.worker import Limits, Place
 from longspan.training.runs import Run
 from longspan.training.seals import newest_checkpoint
 from longspan.training.state import Progress
@@ -117,6 +121,44 @@ def test_a_file_storage_keeps_nothing_elsewhere_and_a_bad_url_is_one_line():
     assert open_artifacts(None, "sqlite:////x.db", "study", None) is None
     with pytest.raises(InputError, match="cannot keep artifacts"):
         open_artifacts("nonsense://x", "sqlite:////x.db", "study", None)
+
+
+@pytest.mark.parametrize("url", ["reference://me:SECRET@x", "dir://me:SECRET@x", "zip://x::file:///none.zip"])
+def test_whatever_a_file_system_raises_is_one_line(url):
+    pytest.importorskip("fsspec")
+    with pytest.raises(InputError, match="cannot keep artifacts at") as caught:
+        open_artifacts(url, "sqlite:////x.db", "study", None)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, OSError, KeyError])
+def test_a_place_that_fails_later_shows_no_password(run, monkeypatch, tmp_path, kind):
+    fsspec = pytest.importorskip("fsspec")
+    url = f"memory://me:SECRET@host/{tmp_path.name}"
+    kept = open_artifacts(url, "sqlite:////x.db", "study", None)
+    assert kept is not None
+
+    def fail(*_, **__):
+        raise kind(f"cannot reach {url}")
+
+    for name in ("open", "rm_file"):
+        monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, name, fail)
+    for use in (lambda: kept.save(0, run), lambda: kept.fetch(0), lambda: kept.forget(0)):
+        with pytest.raises(InputError, match="cannot keep artifacts at") as caught:
+            use()
+        assert "SECRET" not in str(caught.value)
+
+
+def test_what_keeps_a_slot_from_being_kept_shows_no_password(run, tmp_path):
+    class Refusing:
+        def save(self, *_):
+            raise SQLAlchemyError("invalid sslmode value SECRET")
+
+    study = SimpleNamespace(url="postgresql://me@host/x?sslmode=SECRET", definition=SimpleNamespace(prune=False))
+    place = Place(tmp_path, {}, Refusing())
+    with pytest.warns(NotKept) as told:
+        _Reporter(study, run, SimpleNamespace(slot=0), place, Limits()).keep_last()
+    assert "SECRET" not in str(told[0].message)
 
 
 def test_the_server_keeps_them_by_default(run, server):

@@ -36,7 +36,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.files import changing, explain_disk_errors, file_lock, try_file_lock, write_atomic
+from longspan.files import changing, file_lock, folder_inside, refuse_link, try_file_lock, write_atomic
 from longspan.models.model import SequenceModel
 from longspan.ops import backend
 from longspan.training.loop import train
@@ -94,8 +94,7 @@ class StudyFolder:
 
     def open(self) -> None:
         """Create the folder and write the definition into it."""
-        with explain_disk_errors(self.folder):
-            self.runs.mkdir(parents=True, exist_ok=True)
+        folder_inside(self.folder, "runs", self.stem)
         content = msgspec.json.format(msgspec.json.encode(self.definition), indent=2) + b"\n"
         write_atomic(self.folder / (self.stem + DEFINITION), content)
 
@@ -240,7 +239,7 @@ def slot_timing(definition: Definition, run: Run, data: Dataset, task: Task) -> 
 
 
 def _opened(path: Path, config: TrainConfig, data: Dataset, environment: dict) -> Run:
-    if not path.exists():
+    if not refuse_link(path).exists():
         Run.create(path, config, data.record, environment)
     run = Run.open(path)
     if run.config != config:

@@ -16,7 +16,7 @@ import msgspec
 from longspan import __version__
 from longspan.errors import InputError, printable
 from longspan.registry import loaded_plugins, plugins_of_environment
-from longspan.terminal import put_out_json, say
+from longspan.terminal import escape_errors, put_out_json, say
 
 DONE, BAD_INPUT, DIVERGED, INTERRUPTED = 0, 2, 3, 130
 
@@ -52,6 +52,7 @@ FORMER = {"inspect": "diagnose"}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the `longspan` command."""
+    escape_errors()
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from longspan import cli
+from longspan.arms.protocol import Definition
 from longspan.arms.records import (
     DEFINITION,
     RESULTS,
@@ -23,7 +24,7 @@ from longspan.arms.records import (
 )
 from longspan.cli.options import parse
 from longspan.errors import InputError
-from longspan.files import read_limited, write_atomic
+from longspan.files import decode_json, read_limited, write_atomic
 from longspan.limits import JSON_BYTES
 from longspan.terminal import say
 
@@ -50,7 +51,9 @@ def run(arguments: list[str]) -> int:
     # Winners may be made by a later version than the slots they were chosen from, but never from other draws.
     check_one([*slots, *winners], "definition", allow_mixed=options.allow_mixed)
     timings = merge_timings(read_all(files, SlotTiming))
-    for data in sorted({result.data for result in (*slots, *winners)}):
+    identities = {result.data: result.definition for result in reversed([*slots, *winners])}
+    definitions = {data: _definition(options, data, identity) for data, identity in identities.items()}
+    for data in sorted(identities):
         lines = {
             RESULTS: [each for each in slots if each.data == data],
             TIMINGS: [each for each in timings if each.data == data],
@@ -59,7 +62,9 @@ def run(arguments: list[str]) -> int:
         for ending, found in lines.items():
             if found:
                 write_lines(options.out / f"{data}{ending}", found)
-        _copy_definition(options, data, (lines[RESULTS] or lines[WINNERS])[0].definition)
+        definition = definitions[data]
+        if definition is not None:
+            write_atomic(options.out / f"{data}{DEFINITION}", definition)
         say(f"{options.out / data}{RESULTS}: {_counted(lines[RESULTS], lines[WINNERS])}\n")
     return cli.DONE
 
@@ -81,9 +86,13 @@ def _files(source: Path, *, required: bool) -> list[Path]:
     return []
 
 
-def _copy_definition(options: MergeOptions, data: str, identity: str) -> None:
+def _definition(options: MergeOptions, data: str, identity: str) -> bytes | None:
+    """The content of the definition's file beside the results, refused if it is something else; None without one."""
     for source in options.sources:
         file = (source if source.is_dir() else source.parent) / f"{data}-{identity}{DEFINITION}"
         if file.is_file():
-            write_atomic(options.out / f"{data}{DEFINITION}", read_limited(file, JSON_BYTES))
-            return
+            content = read_limited(file, JSON_BYTES)
+            if decode_json(content, Definition, file, "restore it or remove it").data != data:
+                raise InputError(f"{file} is not a definition on {data}: restore it or remove it")
+            return content
+    return None

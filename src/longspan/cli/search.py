@@ -19,7 +19,7 @@ from longspan.reproduction.spaces import paper_space
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search import storage
 from longspan.search.pool import PoolOptions, run_pool
-from longspan.search.result import kept_result
+from longspan.search.result import check_parts, kept_result
 from longspan.search.space import LONGEST_HEARTBEAT, Sampling, StudyDefinition, check_slots, define, read_space
 from longspan.search.study import Study, create_or_continue
 from longspan.terminal import say
@@ -81,6 +81,7 @@ def run(arguments: list[str]) -> int:
     definition = definition_of(options, fixed, content.fingerprint)
     check_slots(definition, searching.trials, content.record.predicted)
     folder = (searching.study_dir or Path("studies") / definition.name).resolve()
+    check_parts(folder)
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
     pool = PoolOptions(folder, searching.workers, searching.data_dir, limits, artifacts=searching.artifacts)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from longspan.errors import InputError
-from longspan.files import read_json, write_atomic
+from longspan.files import folder_inside, read_json, write_atomic
 from longspan.metrics import METRICS
 from longspan.reproduction import tables
 from longspan.search.result import StudyResult, Trial, contradiction_in
@@ -220,7 +220,7 @@ def _is_scored(trial: Trial, metric: MetricName) -> bool:
 
 def write_result(folder: Path, result: CellResult) -> Path:
     """Write a cell's file under a folder of results."""
-    file = folder / result.table / f"{result.cell.name}.json"
+    file = folder_inside(folder, result.table) / f"{result.cell.name}.json"
     write_atomic(file, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
     return file
 

@@ -8,9 +8,11 @@ by the storage, whose owner could otherwise choose where a worker writes.
 
 import hashlib
 import io
+import os
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -18,7 +20,14 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from longspan.errors import InputError
-from longspan.files import folder_written_whole, read_limited, temporary_name, write_atomic
+from longspan.files import (
+    discard,
+    folder_written_whole,
+    read_limited,
+    refuse_link,
+    temporary_name,
+    write_atomic,
+)
 from longspan.limits import ARTIFACT_BYTES
 from longspan.search import storage
 from longspan.training.runs import Run
@@ -96,7 +105,9 @@ def pack(run: Run, most: int = ARTIFACT_BYTES) -> bytes:
     """The files of a run folder and of its newest checkpoint, in less than `most` bytes."""
     step = newest_checkpoint_number(run.path / "checkpoints")
     names = [*PACKED, *(f"checkpoints/{step:09d}/{name}" for name in (*CHECKED, "manifest.json"))]
-    files = {name: read_limited(run.path / name, most) for name in names if (run.path / name).exists()}
+    refuse_link(run.path / "checkpoints" / f"{step:09d}")  # or what it leads to would be sent to others
+    found = [name for name in names if os.path.lexists(run.path / name)]
+    files = {name: read_limited(run.path / name, most, follow=False) for name in found}
     content = msgspec.msgpack.encode(Packed(step, run.environment(), files))
     if len(content) > most - 32:
         raise InputError(f"{run.path} takes {len(content)} bytes, more than the {most} that are kept for others")
@@ -110,10 +121,10 @@ def unpack(packed: Packed, path: Path) -> None:
         (folder / "checkpoints").mkdir()
         for name, content in packed.files.items():
             write_atomic(folder / name, content)
-        if path.exists():
+        if os.path.lexists(path):
             old = temporary_name(path)
             path.rename(old)
-            shutil.rmtree(old)
+            discard(old)
 
 
 def open_artifacts(url: str | None, storage_url: str, study: str, rdb_storage: Any) -> SlotArtifacts | None:
@@ -170,21 +181,34 @@ class _FolderOfAnySystem:
             raise InputError("keeping artifacts at a URL needs fsspec: pip install 'longspan[search]'") from error
         if "://" not in url:  # fsspec would make a folder of that name here, of a mistyped password, too
             raise InputError("artifacts must be kept at a URL, such as s3://BUCKET/FOLDER or file:///FOLDER")
-        try:
+        self.url = url
+        with self._explained():
             self.system, self.folder = fsspec.core.url_to_fs(url)
             self.system.makedirs(self.folder, exist_ok=True)
-        except (ImportError, ValueError, OSError) as error:
-            reason = storage.reason_of(error, url)
-            raise InputError(f"cannot keep artifacts at {storage.hide_password(url)}: {reason}") from error
+
+    @contextmanager
+    def _explained(self, *expected: type[Exception]) -> Iterator[None]:
+        """Turn whatever a file system raises, which is of any kind, into one line without the secrets of the URL."""
+        try:
+            yield
+        except expected:
+            raise
+        except Exception as error:
+            reason = storage.reason_of(error, self.url) or type(error).__name__
+            where = storage.hide_password(self.url)
+            raise InputError(f"cannot keep artifacts at {where}: {reason}; check the URL") from error
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
-        return self.system.open(f"{self.folder}/{artifact_id}", "rb")
+        with self._explained(FileNotFoundError), self.system.open(f"{self.folder}/{artifact_id}", "rb") as file:
+            return io.BytesIO(file.read(ARTIFACT_BYTES + 1))
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:
         part = f"{self.folder}/{temporary_name(Path(artifact_id))}"
-        with self.system.open(part, "wb") as file:
-            shutil.copyfileobj(content_body, file)
-        self.system.mv(part, f"{self.folder}/{artifact_id}")
+        with self._explained():
+            with self.system.open(part, "wb") as file:
+                shutil.copyfileobj(content_body, file)
+            self.system.mv(part, f"{self.folder}/{artifact_id}")
 
     def remove(self, artifact_id: str) -> None:
-        self.system.rm_file(f"{self.folder}/{artifact_id}")
+        with self._explained(FileNotFoundError):
+            self.system.rm_file(f"{self.folder}/{artifact_id}")

@@ -10,7 +10,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import Literal
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors
+from longspan.files import explain_disk_errors, folder_inside
 from longspan.registry import child_command
 from longspan.search.machine import claimed_cores
 from longspan.search.storage import USUAL_PATIENCE, Patience, explain_outage, patiently
@@ -83,9 +83,7 @@ class _Pool:
     def __init__(self, study: Study, options: PoolOptions, cores: list[set[int]]):
         self.study = study
         self.options = options
-        self.logs = options.folder / "workers"
-        with explain_disk_errors(self.logs):
-            self.logs.mkdir(parents=True, exist_ok=True)
+        self.logs = folder_inside(options.folder, "workers")
         self.failures: list[str] = []
         self.cores = cores
         self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}

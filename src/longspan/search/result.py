@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from longspan.errors import InputError
-from longspan.files import read_json
+from longspan.files import read_json, refuse_link
 from longspan.search.slots import Outcome, Slot
 from longspan.search.storage import hide_password
 from longspan.training.runs import Run
@@ -106,8 +106,14 @@ def winner_of(slots: list[Slot]) -> Slot | None:
 
 
 def run_path(folder: Path, slot: int) -> Path:
-    """The folder of a slot's run."""
-    return folder / "trials" / f"slot-{slot:04d}"
+    """The folder of a slot's run, which may not be reached through a link."""
+    return refuse_link(refuse_link(folder / "trials") / f"slot-{slot:04d}")
+
+
+def check_parts(folder: Path) -> None:
+    """Refuse a study's folder whose parts are links, before anything is written: they may lead anywhere."""
+    for name in ("study.db", "trials", "workers", "result.json"):
+        refuse_link(folder / name)
 
 
 @dataclass(frozen=True)
@@ -148,9 +154,10 @@ class StudyFolder:
     @staticmethod
     def read(path: Path) -> "StudyFolder":
         """Read the study in a folder; folders that are not slots are ignored."""
-        numbered = {found.name.removeprefix("slot-"): found for found in sorted(path.glob("trials/slot-*"))}
+        trials = refuse_link(path / "trials")
+        numbered = {found.name.removeprefix("slot-"): found for found in sorted(trials.glob("slot-*"))}
         slots = {
-            int(number): SlotRun.read(found)
+            int(number): SlotRun.read(refuse_link(found))
             for number, found in numbered.items()
             if number.isdecimal() and (found / "config.json").exists()
         }
@@ -177,7 +184,7 @@ def read_study_result(file: Path) -> StudyResult | None:
     """Read a result.json; None if it does not exist."""
     if not file.exists():
         return None
-    result = read_json(file, StudyResult, "restore it or remove it")
+    result = read_json(file, StudyResult, "restore it or remove it", follow=False)
     contradiction = contradiction_in(result)
     if contradiction is not None:
         raise InputError(f"{file} contradicts itself: {contradiction}; restore it or remove it")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec import MsgspecError
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, file_lock
+from longspan.files import explain_disk_errors, file_lock, opened, refuse_link
 from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ LIFE_SIGNS = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count"
 """How a worker and the server find out that the other is cut off, after about 15 seconds: by default both would wait
 for hours, and a lock that a lost worker holds would hold up everybody."""
 
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a journal of SQLite that names a further file."""
+
 UNDEFINED_TABLE = "42P01"
 """What PostgreSQL calls a table that does not exist."""
 
@@ -42,7 +45,7 @@ Value = TypeVar("Value")
 
 def default_url(folder: Path) -> str:
     """The SQLite storage inside a study's folder."""
-    return _sqlite_url(folder / "study.db")
+    return _sqlite_url(refuse_link(folder / "study.db"))
 
 
 def _sqlite_url(file: Path) -> str:
@@ -132,9 +135,10 @@ def open_storage(
     from sqlalchemy.exc import SQLAlchemyError
 
     if url.startswith(SQLITE):
-        folder = Path(url.removeprefix(SQLITE)).parent
-        with explain_disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        file = Path(url.removeprefix(SQLITE))
+        with explain_disk_errors(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        _check_companions(file)
     # Between two queries a worker keeps one connection, of which a server has not many.
     pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
     try:
@@ -163,6 +167,30 @@ def open_storage(
         raise InputError(f"cannot open storage {hide_password(url)}: {reason_of(error, url)}; {hint}") from error
 
 
+def _check_companions(database: Path) -> None:
+    """Refuse what SQLite would read beside a database if it is no file, or a journal that names a further file.
+
+    When SQLite undoes what a killed process left half done, it deletes the file that the end of the journal names, any
+    file of the user. Only transactions over several databases write such an end, and longspan has none.
+    """
+    if _end_of(Path(f"{database}-journal")) == JOURNAL_MAGIC:
+        raise InputError(f"{database}-journal names another file, which SQLite would delete: restore the folder")
+    for companion in ("-wal", "-shm"):
+        _end_of(Path(f"{database}{companion}"))
+
+
+def _end_of(path: Path) -> bytes | None:
+    """The last bytes of a file, as many as `JOURNAL_MAGIC` has; None if it does not exist."""
+    try:
+        with opened(path, follow=False) as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - len(JOURNAL_MAGIC), 0))
+            return file.read(len(JOURNAL_MAGIC))
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # perhaps since a moment ago, when a transaction ended
+            return None
+        raise
+
+
 def _is_full(error: BaseException | None) -> bool:
     """Whether a server refused a connection because it has too many."""
     told = f"{error} {error.__cause__ if error else ''}"
@@ -182,6 +210,7 @@ def check_exists(url: str) -> None:
     file = Path(url.removeprefix(SQLITE))
     if not file.is_file():
         raise InputError(f"there is no storage {url}: check the path; `longspan search` makes one")
+    _check_companions(file)
     if not _holds_studies(file):
         raise InputError(f"expected a study's storage, got {file}, which has no studies in it: check the path")
 
@@ -190,6 +219,8 @@ def _holds_studies(file: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS)) as connection:
             return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone() is not None
+    except sqlite3.OperationalError as error:  # what a killed process left has to be undone first, by who may write
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
     except (sqlite3.DatabaseError, UnicodeDecodeError):  # not a database at all, or a damaged one
         return False
 

@@ -32,7 +32,7 @@ from longspan.search.artifacts import unpack
 from longspan.search.result import StudyResult, Tested, Trial, kept_result, run_path, winner_of
 from longspan.search.slots import REFERENCE_SLOTS, Outcome, Slot
 from longspan.search.space import changes
-from longspan.search.storage import outages, patiently
+from longspan.search.storage import outages, patiently, reason_of
 from longspan.search.study import Claim, ClaimLost, Study
 from longspan.search.worker import IDLE_SECONDS, Limits, Place
 from longspan.training.listeners import Listener
@@ -104,7 +104,7 @@ def run_slot(
 ) -> Outcome | None:
     """Train the run of a claimed slot to its end; None if interrupted."""
     run = _opened(study, claim, data, place)
-    reporter = _Reporter(run, claim, _references(study, claim.slot), place, limits)
+    reporter = _Reporter(study, run, claim, place, limits)
     with _locked(run, interrupted) as mine:
         if not mine:
             return None
@@ -175,10 +175,11 @@ def _forget_losers(study: Study, slot: int, place: Place) -> None:
 class _Reporter(Listener):
     """Reports every validation score to the study, and stops a slot that fell behind or reached its time limit."""
 
-    def __init__(self, run: Run, claim: Claim, references: list[dict[int, float]], place: Place, limits: Limits):
+    def __init__(self, study: Study, run: Run, claim: Claim, place: Place, limits: Limits):
+        self.url = study.url
         self.run = run
         self.claim = claim
-        self.references = references
+        self.references = _references(study, claim.slot)
         self.trial_seconds = limits.trial_seconds
         self.artifacts = place.artifacts
         self.keep_seconds = limits.checkpoint_seconds
@@ -229,7 +230,8 @@ class _Reporter(Listener):
             self.artifacts.save(self.claim.slot, self.run)
             self.kept = newest
         except (OSError, SQLAlchemyError, InputError) as error:
-            warnings.warn(NotKept(f"slot {self.claim.slot} is not kept for other machines: {error}"), stacklevel=2)
+            reason = str(error) if isinstance(error, InputError) else reason_of(error, self.url)
+            warnings.warn(NotKept(f"slot {self.claim.slot} is not kept for other machines: {reason}"), stacklevel=2)
 
 
 def _references(study: Study, slot: int) -> list[dict[int, float]]:

@@ -24,8 +24,10 @@ from longspan.registry import load_plugin, plugins_of_environment
 from longspan.runtime import check_checkpoint_seconds
 from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts
+from longspan.search.result import check_parts
 from longspan.search.storage import patiently
 from longspan.search.study import Study, open_study
+from longspan.terminal import escape_errors
 from longspan.training.runs import refuse_other_data
 
 Ending = Literal["finished", "interrupted"]
@@ -120,6 +122,7 @@ def join(
     content = content.with_cues(base.cues, base.cue_dropout)
     machine.pin_to(job.cores)
     folder, environment = job.folder or Path("studies") / study.definition.name, runtime.prepare(base.threads)
+    check_parts(folder)
     with storage.explain_outage(study.url), machine.present() as name:
         place = Place(folder, environment, patiently(lambda: study.artifacts(job.artifacts), unless=interrupted))
         on_start(study, name, place.folder)
@@ -168,6 +171,7 @@ def _sleep(seconds: float, interrupted: Callable[[], bool]) -> None:
 
 def main() -> int:
     """Do the job given on standard input; return the exit code."""
+    escape_errors()
     # Unbuffered: a thread waiting in a buffered reader would hold its lock while the interpreter exits.
     lifeline = io.FileIO(0, closefd=False)
     job = Job.from_line(lifeline.readline())

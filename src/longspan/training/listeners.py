@@ -1,6 +1,7 @@
 """Callbacks of a training run: the base class of all listeners, and TensorBoard."""
 
 from longspan.errors import InputError
+from longspan.files import folder_inside, refuse_link
 from longspan.optim.blocks import Info
 from longspan.training.runs import Run
 from longspan.training.state import Progress
@@ -27,8 +28,10 @@ class TensorBoardListener(Listener):
             from tensorboardX import SummaryWriter
         except ImportError as error:
             raise InputError("event files need tensorboardX: pip install 'longspan[tensorboard]'") from error
-        folder = str(run.path / "tensorboard")
-        self.writer = SummaryWriter(folder, purge_step=len(run.metrics()) + 1, flush_secs=5)
+        folder = folder_inside(run.path, "tensorboard")
+        for file in folder.iterdir():
+            refuse_link(file)
+        self.writer = SummaryWriter(str(folder), purge_step=len(run.metrics()) + 1, flush_secs=5)
 
     def on_epoch(self, record: dict, seconds: float) -> None:
         for name, value in record.items():

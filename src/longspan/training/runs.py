@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
@@ -34,19 +33,23 @@ from longspan.data.dataset import DataRecord, Dataset
 from longspan.errors import InputError
 from longspan.files import (
     NameTaken,
+    decode_json,
     explain_disk_errors,
     folder_written_whole,
+    read_limited,
+    refuse_link,
     remove_leftovers,
     to_plain_name,
     try_file_lock,
     write_atomic,
 )
+from longspan.limits import JSON_BYTES
 from longspan.pretrained import located, names
 from longspan.runtime import check_same_environment, succeeding_environment
 from longspan.training import records
 from longspan.training.records import Status, model_card
 from longspan.training.rounding import SCALE, restored
-from longspan.training.seals import SealedFolder, discard_newer_checkpoints, newest_checkpoint_number
+from longspan.training.seals import SealedFolder, arrays_of, discard_newer_checkpoints, newest_checkpoint_number
 
 FORMAT = 2
 """Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
@@ -68,6 +71,15 @@ class RunDescription(msgspec.Struct, frozen=True):
     data: DataRecord
     handed_in: dict[str, str] = {}
     """Parts that were passed as objects instead of named, with a description of each."""
+
+    @staticmethod
+    def decoded(content: bytes, file: Path) -> "RunDescription":
+        """The description in the content of a file, refused if no run of these formats can have it."""
+        found = decode_json(content, RunDescription, file, "restore it or start a new run")
+        if not OLDEST_FORMAT <= found.format <= FORMAT:
+            raise InputError(f"{file} has format {found.format}, this version reads {OLDEST_FORMAT} to {FORMAT}")
+        check_record(found.data, f"{file} cannot be used")
+        return found
 
 
 class RunIsBusy(InputError):
@@ -171,22 +183,11 @@ class Run:
                 f"expected a run folder with a config.json or a model that comes with longspan ({', '.join(names())}), "
                 f"got {path}; `longspan train` makes one"
             )
-        try:
-            description = msgspec.json.decode(content, type=RunDescription)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(
-                f"{path / 'config.json'} cannot be read ({error}); restore it or start a new run"
-            ) from error
-        if not OLDEST_FORMAT <= description.format <= FORMAT:
-            raise InputError(
-                f"{path / 'config.json'} has format {description.format}, this version reads {OLDEST_FORMAT} to "
-                f"{FORMAT}"
-            )
+        description = RunDescription.decoded(content, path / "config.json")
         if not files.sealed:
             if description.format > OLDEST_FORMAT:
                 raise InputError(f"{path} has no checksums.json: restore it, or recreate it by `longspan seal {path}`")
             warnings.warn(UnsealedRun(path), stacklevel=2)
-        check_record(description.data, f"{path / 'config.json'} cannot be used")
         return Run(path, from_dict(description.config), description.data, given, description.handed_in)
 
     @staticmethod
@@ -195,6 +196,9 @@ class Run:
         if not (path / "config.json").is_file():
             raise InputError(f"expected a run folder with a config.json, got {path}; `longspan train` makes one")
         with _locked(path):
+            file = path / "config.json"
+            description = RunDescription.decoded(read_limited(file, JSON_BYTES, follow=False), file)
+            from_dict(description.config)  # refused before anything is written
             SealedFolder(path).seal()
             run = Run.open(path)
             run.write_config()
@@ -225,11 +229,7 @@ class Run:
                 f"{self.path.name} is a model without checkpoints, like those of longspan, and is not changed: "
                 "start a run of your own from its weights"
             )
-        if (self.path / "checkpoints").is_symlink():
-            raise InputError(
-                f"{self.path / 'checkpoints'} is a link, and a run is written to its own folder alone: put a folder in "
-                "its place"
-            )
+        refuse_link(self.path / "checkpoints")
         return _locked(self.path)
 
     @property
@@ -283,8 +283,9 @@ class Run:
 
     def read_start(self) -> dict | None:
         """The weights of another run that this one begins with, if any."""
-        content = self.files.read("start.safetensors")
-        return None if content is None else load(content)
+        name = "start.safetensors"
+        content = self.files.read(name)
+        return None if content is None else arrays_of(content, self.path / name, "restore it or start a new run")
 
     def read_model(self) -> dict:
         """The best weights so far."""
@@ -292,10 +293,7 @@ class Run:
         content = self.files.read("model.safetensors", remedy)
         if content is None:
             raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
-        try:
-            arrays = load(content)
-        except SafetensorError as error:
-            raise InputError(f"{self.path / 'model.safetensors'} is damaged ({error}): {remedy}") from error
+        arrays = arrays_of(content, self.path / "model.safetensors", remedy)
         return restored(arrays) if any(name.endswith(SCALE) for name in arrays) else arrays
 
     def write_memory(self, values: dict) -> None:

@@ -10,9 +10,10 @@ that a checkpoint is there whole or not at all.
 """
 
 import hashlib
+import os
 import re
-import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -20,20 +21,23 @@ from typing import Generic, TypeVar
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
 from longspan.errors import InputError
 from longspan.files import (
     changing,
+    decode_json,
+    discard,
     explain_disk_errors,
     folder_written_whole,
     read_json,
     read_limited,
-    sha256_of,
+    refuse_link,
     temporary_name,
     write_atomic,
 )
-from longspan.limits import RUN_FILE_BYTES
+from longspan.limits import JSON_BYTES, RUN_FILE_BYTES
+from longspan.pretrained import HOME
 
 FILE = "checksums.json"
 GROWING = ("metrics.jsonl", "timing.jsonl")
@@ -81,27 +85,28 @@ class SealedFolder:
 
     def __init__(self, path: Path):
         self.path = path
+        self._may_link = path.parent == HOME  # installers may link the files of a package to a cache of theirs
         self._completed: dict[str, Content] = {}
 
     @property
     def sealed(self) -> bool:
         """Whether the folder has checksums."""
-        return (self.path / FILE).exists()
+        return os.path.lexists(self.path / FILE)
 
     def seal(self) -> list[str]:
         """Write checksums of the files as they are now; return their names."""
-        names = [name for name in (*WHOLE, *GROWING) if (self.path / name).exists()]
-        contents = {name: read_limited(self.path / name, RUN_FILE_BYTES) for name in names}
+        found = {name: self._content(name) for name in (*WHOLE, *GROWING)}
+        contents = {name: content for name, content in found.items() if content is not None}
         self._write_seals({name: [Content.of(content)] for name, content in contents.items()})
         return list(contents)
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file so that it matches its checksum even if this is interrupted at any moment."""
-        file = self.path / name
-        present = Content.of(read_limited(file, RUN_FILE_BYTES)) if file.exists() else ABSENT
+        found = self._content(name)
+        present = ABSENT if found is None else Content.of(found)
         known = self._read_seals().get(name, [ABSENT]) if self.sealed else []
         self._announce(name, [present] if present in known else [], content)  # a damaged content is not vouched for
-        write_atomic(file, content)
+        write_atomic(self.path / name, content)
         self._complete(name, present, content)
 
     def append(self, name: str, line: bytes) -> int:
@@ -120,9 +125,9 @@ class SealedFolder:
 
     def truncate(self, name: str, size: int) -> None:
         """Truncate a growing file to its first `size` bytes."""
-        before = read_limited(self.path / name, RUN_FILE_BYTES) if (self.path / name).exists() else b""
+        before = self._content(name) or b""
         known = self._read_seals().get(name, []) if self.sealed else [Content.of(before)]
-        if not any(size <= seal.size and seal.begins(before) for seal in known):
+        if not any(0 <= size <= seal.size and seal.begins(before) for seal in known):
             raise InputError(f"the first {size} bytes of {self.path / name} are damaged: restore it or start again")
         self._announce(name, [], before[:size])
         _truncate(self.path / name, size)
@@ -143,7 +148,7 @@ class SealedFolder:
         file = self.path / name
         for _ in range(READINGS):
             seals = self._read_seals() if self.sealed else None
-            content = read_limited(file, RUN_FILE_BYTES) if file.exists() else None
+            content = self._content(name)
             if seals is None:
                 return content
             size = self._known_size(name, content, seals.get(name, []))
@@ -154,6 +159,11 @@ class SealedFolder:
         what = "does not have its checksum, so it is damaged or was edited" if file.exists() else "is missing"
         accept = f"restore it, or accept it as it is by `longspan seal {self.path}`"
         raise InputError(f"{file} {what}: {remedy or accept}")
+
+    def _content(self, name: str) -> bytes | None:
+        """The content of a file as it is, vouched for or not; None if it does not exist."""
+        file = self.path / name
+        return read_limited(file, RUN_FILE_BYTES, follow=self._may_link) if os.path.lexists(file) else None
 
     def _known_size(self, name: str, content: bytes | None, known: list[Content]) -> int | None:
         """Size of the part of a file that matches a checksum; None if the file is damaged."""
@@ -183,7 +193,8 @@ class SealedFolder:
             self._write_seals(self._read_seals())
 
     def _read_seals(self) -> Seals:
-        return read_json(self.path / FILE, Seals, f"recreate it by `longspan seal {self.path}`")
+        advice = f"recreate it by `longspan seal {self.path}`"
+        return read_json(self.path / FILE, Seals, advice, follow=self._may_link)
 
     def _write_seals(self, seals: Mapping[str, list[Content]]) -> None:
         # Of a file whose last write is complete, earlier contents are no longer valid.
@@ -195,6 +206,15 @@ class SealedFolder:
         write_atomic(self.path / FILE, msgspec.json.format(content, indent=2) + b"\n")
 
 
+def arrays_of(content: bytes, file: Path, remedy: str) -> dict[str, np.ndarray]:
+    """The arrays in the content of a safetensors file; `remedy` says what to do if there are none."""
+    try:
+        return load(content)
+    # Types that NumPy lacks, such as BF16, are a KeyError.
+    except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{file} is damaged ({type(error).__name__}: {error}): {remedy}") from error
+
+
 def _truncate(file: Path, size: int) -> None:
     with changing(file, "r+b") as opened:
         opened.truncate(size)
@@ -202,8 +222,9 @@ def _truncate(file: Path, size: int) -> None:
 
 Progress = TypeVar("Progress", bound=msgspec.Struct)
 
-CHECKED = ("arrays.safetensors", "progress.json")
-"""The files a manifest must name, no more and no fewer: an empty manifest would accept anything."""
+CHECKED = {"arrays.safetensors": RUN_FILE_BYTES, "progress.json": JSON_BYTES}
+"""The files a manifest must name, no more and no fewer, with the most bytes each may have: an empty manifest would
+accept anything."""
 _NUMBER = re.compile(r"[0-9]{9,18}")
 KEPT = 2
 """Number of checkpoints kept, so that if one is damaged on disk, the one before it is left."""
@@ -212,13 +233,15 @@ KEPT = 2
 def write_checkpoint(folder: Path, number: int, arrays: dict[str, np.ndarray], progress: msgspec.Struct) -> None:
     """Write checkpoint `number` and remove the oldest ones."""
     target = folder / f"{number:09d}"
-    if target.exists():  # of the same update, before the epoch that it ends was judged, or before the run was resumed
+    if os.path.lexists(
+        target
+    ):  # of the same update, before the epoch that it ends was judged, or before the run was resumed
         _remove(target)
     with folder_written_whole(target) as temporary:
-        write_atomic(temporary / "arrays.safetensors", save(arrays))
-        write_atomic(temporary / "progress.json", msgspec.json.encode(progress))
-        manifest = {name: sha256_of(temporary / name) for name in CHECKED}
-        write_atomic(temporary / "manifest.json", msgspec.json.encode(manifest))
+        contents = {"arrays.safetensors": save(arrays), "progress.json": msgspec.json.encode(progress)}
+        for name, content in contents.items():
+            write_atomic(temporary / name, content)
+        write_atomic(temporary / "manifest.json", msgspec.json.encode(_checksums(contents)))
     for old in _numbered(folder)[:-KEPT]:
         _remove(old)
 
@@ -235,13 +258,8 @@ def newest_checkpoint(folder: Path, progress_type: type[Progress]) -> Checkpoint
     """Read the newest intact checkpoint, skipping damaged ones; None if none was ever written."""
     candidates = _numbered(folder)
     for candidate in reversed(candidates):
-        try:
-            _verify(candidate)
-            arrays = load_file(candidate / "arrays.safetensors")
-            progress = msgspec.json.decode((candidate / "progress.json").read_bytes(), type=progress_type)
-        except (OSError, ValueError, SafetensorError):
-            continue
-        return Checkpoint(arrays, progress)
+        with suppress(InputError):
+            return _read_checkpoint(candidate, progress_type)
     if candidates:
         raise InputError(f"all {len(candidates)} checkpoints in {folder} are damaged; restore one or start a new run")
     return None
@@ -259,21 +277,36 @@ def discard_newer_checkpoints(folder: Path, number: int) -> None:
             _remove(path)
 
 
-def _verify(folder: Path) -> None:
-    manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, str])
-    if manifest != {name: sha256_of(folder / name) for name in CHECKED}:
-        raise ValueError(f"the files of {folder} do not have the checksums of its manifest")
+def _read_checkpoint(folder: Path, progress_type: type[Progress]) -> Checkpoint[Progress]:
+    """Read a checkpoint, refusing one that is damaged or is a link."""
+    refuse_link(folder)
+    manifest = read_json(folder / "manifest.json", dict[str, str], _RESTORE, follow=False)
+    contents = {name: read_limited(folder / name, most, follow=False) for name, most in CHECKED.items()}
+    if manifest != _checksums(contents):
+        raise InputError(f"the files of {folder} do not have the checksums of its manifest: {_RESTORE}")
+    arrays, progress = (folder / name for name in CHECKED)
+    return Checkpoint(
+        arrays_of(contents[arrays.name], arrays, _RESTORE),
+        decode_json(contents[progress.name], progress_type, progress, _RESTORE),
+    )
 
 
-def _remove(folder: Path) -> None:
+_RESTORE = "restore the checkpoint or start a new run"
+
+
+def _checksums(contents: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+def _remove(path: Path) -> None:
     """Rename first, so that being killed during removal does not leave a partial checkpoint under its name."""
-    doomed = temporary_name(folder)
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    doomed = temporary_name(path)
+    path.rename(doomed)
+    discard(doomed)
 
 
 def _numbered(folder: Path) -> list[Path]:
-    """The checkpoints of a folder; what has another kind of name is not ours to read or remove."""
-    if not folder.is_dir():
+    """What is named like a checkpoint, even a link, which is never intact; the rest is not ours to read or remove."""
+    if not refuse_link(folder).is_dir():
         return []
     return sorted(path for path in folder.iterdir() if _NUMBER.fullmatch(path.name))
