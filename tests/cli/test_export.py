@@ -42,3 +42,10 @@ def test_a_name_that_python_could_not_import_is_refused(trained, tmp_path, capsy
     assert run(["export", str(trained), "--name", "my-run", "-o", str(tmp_path)]) == 2
     assert "--name" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("format_", "name"), [("numpy", "json"), ("numpy", "numpy"), ("torch", "torch")])
+def test_an_exported_file_shadows_no_module_that_it_needs(trained, tmp_path, capsys, format_, name):
+    assert run(["export", str(trained), "--format", format_, "--name", name, "-o", str(tmp_path / "new")]) == 2
+    assert "would shadow" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -1,6 +1,7 @@
 """`longspan export`: a trained model for other programs."""
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,8 @@ USES = {
     "torch": "from {stem} import load; model = load({first!r})",
     "numpy": "python {first} --help",
 }
+SHADOWED = sys.stdlib_module_names | {"numpy", "safetensors", "torch"}
+"""Modules that an exported Python file may import: it cannot have the name of one."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ def run(arguments: list[str]) -> int:
     name = options.name or re.sub(r"\W+", "_", exported.path.resolve().name)
     if not name.isidentifier():
         raise InputError(f"--name must be a name that Python could import, of letters, digits and _: got {name!r}")
+    if options.format != "onnx" and name in SHADOWED:
+        raise InputError(
+            f"--name cannot be {name!r}, a module that the exported file would shadow: choose another name"
+        )
     runtime.prepare(exported.config.threads)
     from longspan.export.portable import to_portable
     from longspan.export.writers import export
