@@ -22,6 +22,10 @@ RESULT_VALUES = 100
 """Settings, or scores, in a line of results."""
 RUN_FILE_BYTES = 4 * 2**30
 """A file of a run folder: the weights of a billion parameters."""
+WEIGHTS_HEADER_BYTES = MIB
+"""The names and shapes of the arrays in a safetensors file, about 100 bytes each: a model has some dozens."""
+STORED_BYTES = 16 * MIB
+"""A value in an SQLite storage; the largest, the result of a study, has a few KB per slot."""
 ARTIFACT_BYTES = 512 * MIB
 """A packed run folder that is kept for other machines; PostgreSQL takes values of up to 1 GB."""
 MIDI_BYTES = 16 * MIB

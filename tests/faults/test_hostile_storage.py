@@ -1,9 +1,13 @@
 """A storage whose owner is not a friend: whatever its rows say is used, refused in one line, or means nothing."""
 
+import sqlite3
+from contextlib import closing
+
 import msgspec
 import pytest
 from optuna import load_study
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from longspan.cli.study_display import show_result
 from longspan.errors import InputError
@@ -156,3 +160,31 @@ def test_references_are_asked_for_alone_however_many_slots_there_are(study):
     attributes_of(study).set_user_attr("slots", MOST_SLOTS + 1)
     with pytest.raises(InputError, match="is damaged"):
         open_study(study.url, "tiny").slots()
+
+
+VIEW = (
+    "ALTER TABLE study_user_attributes RENAME TO kept",
+    "CREATE VIEW study_user_attributes AS SELECT * FROM kept UNION ALL "
+    "SELECT 99, 1, 'big', '\"' || hex(zeroblob(400000000)) || '\"'",
+)
+TRIGGER = ("CREATE TRIGGER later AFTER INSERT ON trials BEGIN DELETE FROM studies; END",)
+VIRTUAL = ("CREATE VIRTUAL TABLE words USING fts5(word)",)
+
+
+@pytest.mark.parametrize("statements", [VIEW, TRIGGER, VIRTUAL])
+def test_a_storage_with_more_than_tables_is_refused(study, statements):
+    open_study(study.url, "tiny")  # the control
+    for statement in statements:
+        _Connection(study).execute(text(statement))
+    with pytest.raises(InputError, match="has a part that no storage of longspan has"):
+        open_study(study.url, "tiny")
+
+
+def test_a_value_that_is_computed_when_it_is_read_has_a_bounded_length(study):
+    column = "ALTER TABLE studies ADD COLUMN big TEXT GENERATED ALWAYS AS (hex(zeroblob(400000000)))"
+    with closing(sqlite3.connect(study.url.removeprefix("sqlite:///"))) as plain:
+        plain.execute(column)
+        assert len(plain.execute("SELECT big FROM studies").fetchone()[0]) == 800_000_000  # the control
+    joined = open_study(study.url, "tiny")
+    with pytest.raises(DBAPIError, match="too big"):
+        _Connection(joined).execute(text("CREATE TABLE other AS SELECT big FROM studies"))

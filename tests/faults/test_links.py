@@ -298,7 +298,7 @@ def test_what_is_kept_for_other_machines_is_not_read_through_a_link(run_path, pr
 def test_what_others_kept_replaces_a_link_and_not_what_it_leads_to(tmp_path, pictures):
     before, place = names(pictures), tmp_path / "slot-0000"
     place.symlink_to(pictures)
-    unpack(Packed(1, {}, {"README.md": b"x"}), place)
+    unpack(Packed(1, {"README.md": b"x"}), place)
     assert names(pictures) == before
     assert names(place) == ["README.md", "checkpoints"]
     assert not place.is_symlink()

@@ -1,9 +1,12 @@
 """Places that documents and names of folders lead to: files of others, whole disks, and databases beside the folder."""
 
 import json
+import struct
 
 import msgspec
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from longspan.arms.records import SlotResult, WinnerResult, write_lines
 from longspan.cli import run as command
@@ -13,6 +16,7 @@ from longspan.library import train
 from longspan.playing.packing import measure_if_here, pack
 from longspan.search.storage import default_url, normalized
 from longspan.training.runs import Run
+from longspan.training.seals import arrays_of
 from tests.faults.bombs import good_midi
 from tests.support.catalog import tiny_music
 
@@ -64,3 +68,11 @@ def test_a_report_reads_no_data_from_the_path_that_a_run_names(tmp_path, monkeyp
 def test_a_span_is_refused_whose_sequences_would_fill_the_memory():
     with pytest.raises(InputError, match="span must be"):
         load("temporal-order", span=100_000)
+
+
+def test_weights_whose_header_names_a_flood_of_arrays_are_refused(tmp_path):
+    names = {str(number): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for number in range(20_000)}
+    header = json.dumps(names).encode()
+    with pytest.raises(InputError, match="more than that of any model"):
+        arrays_of(struct.pack("<Q", len(header)) + header, tmp_path / "model.safetensors", "restore it")
+    assert arrays_of(save({"a": np.zeros(3)}), tmp_path, "").keys() == {"a"}  # the control

@@ -14,7 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
-from longspan.search import storage
+from longspan.limits import JSON_BYTES
+from longspan.search import artifacts, storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
 from longspan.search.slots import Outcome
 from longspan.search.space import define
@@ -93,6 +94,19 @@ def test_no_name_in_what_others_kept_becomes_a_path(run, kept, name):
 @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x91" * 5000, msgspec.msgpack.encode({"step": "x"})])
 def test_what_is_no_packed_folder_counts_as_nothing(kept, content):
     assert stored(kept, content) is None
+
+
+@pytest.mark.parametrize("environment", [b"[1]", b"{", b'{"versions": 5}', b" " * (JSON_BYTES + 1)])
+def test_a_folder_of_an_unknown_environment_counts_as_nothing(run, kept, environment):
+    packed = msgspec.msgpack.decode(pack(run), type=Packed)
+    hostile = msgspec.structs.replace(packed, files={**packed.files, "environment.json": environment})
+    assert stored(kept, msgspec.msgpack.encode(hostile)) is None
+
+
+def test_a_flood_of_files_is_not_read(kept, monkeypatch):
+    hostile = msgspec.msgpack.encode(Packed(1, {str(number): b"" for number in range(100_000)}))
+    monkeypatch.setattr(artifacts, "Packed", None)  # nothing is made of them
+    assert stored(kept, hostile) is None
 
 
 def test_a_flipped_bit_counts_as_nothing(run, kept):

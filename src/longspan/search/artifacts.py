@@ -28,14 +28,17 @@ from longspan.files import (
     temporary_name,
     write_atomic,
 )
-from longspan.limits import ARTIFACT_BYTES
+from longspan.limits import ARTIFACT_BYTES, JSON_BYTES
 from longspan.search import storage
+from longspan.training.records import Environment, document
 from longspan.training.runs import Run
 from longspan.training.seals import CHECKED, GROWING, WHOLE, newest_checkpoint_number
 from longspan.training.seals import FILE as CHECKSUMS
 
-FORMAT = 1
+FORMAT = 2
 PACKED = (*WHOLE, *GROWING, CHECKSUMS, "README.md")
+SMALL_MAPS = [bytes([0x80 + count]) for count in range(len(PACKED) + 4)]
+"""How MessagePack begins a map of so few entries: the files of a run folder and the three of a checkpoint."""
 _OF_A_CHECKPOINT = re.compile(r"checkpoints/[0-9]{9}/(arrays\.safetensors|progress\.json|manifest\.json)")
 
 
@@ -54,9 +57,29 @@ class Packed(msgspec.Struct, frozen=True):
 
     step: int
     """Number of that checkpoint."""
-    environment: dict
     files: dict[str, bytes]
     format: int = FORMAT
+
+    @property
+    def environment(self) -> dict:
+        """The versions and machine of the process that left it."""
+        content = self.files.get("environment.json", b"{}")
+        if len(content) > JSON_BYTES:
+            raise InputError("the environment of a packed run is larger than any")
+        return document(content, Environment, Path("environment.json"))
+
+
+class _Unread(msgspec.Struct, frozen=True):
+    """What was packed, with the files still unread: a map may claim any number of them."""
+
+    step: int
+    files: msgspec.Raw
+    format: int
+
+    def read(self) -> Packed:
+        if bytes(memoryview(self.files)[:1]) not in SMALL_MAPS:
+            raise msgspec.ValidationError("more files than a run folder has")
+        return Packed(self.step, msgspec.msgpack.decode(self.files, type=dict[str, bytes]), self.format)
 
 
 @dataclass(frozen=True)
@@ -84,8 +107,9 @@ class SlotArtifacts:
         if len(found) > ARTIFACT_BYTES or hashlib.sha256(found[32:]).digest() != found[:32]:
             return None
         try:
-            packed = msgspec.msgpack.decode(found[32:], type=Packed)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            packed = msgspec.msgpack.decode(memoryview(found)[32:], type=_Unread).read()
+            _ = packed.environment  # which is needed, and may be anything
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError):
             return None
         known = all(name in PACKED or _OF_A_CHECKPOINT.fullmatch(name) for name in packed.files)
         return packed if known and packed.format == FORMAT else None
@@ -108,7 +132,7 @@ def pack(run: Run, most: int = ARTIFACT_BYTES) -> bytes:
     refuse_link(run.path / "checkpoints" / f"{step:09d}")  # or what it leads to would be sent to others
     found = [name for name in names if os.path.lexists(run.path / name)]
     files = {name: read_limited(run.path / name, most, follow=False) for name in found}
-    content = msgspec.msgpack.encode(Packed(step, run.environment(), files))
+    content = msgspec.msgpack.encode(Packed(step, files))
     if len(content) > most - 32:
         raise InputError(f"{run.path} takes {len(content)} bytes, more than the {most} that are kept for others")
     return content
@@ -151,9 +175,11 @@ class _Table:
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
         from optuna.artifacts.exceptions import ArtifactNotFound
+        from sqlalchemy import func, select
 
         with self.engine.connect() as connection:
-            query = self.table.select().where(self.table.c.id == artifact_id)
+            content = self.table.c.content
+            query = select(content).where((self.table.c.id == artifact_id) & (func.length(content) <= ARTIFACT_BYTES))
             row = connection.execute(query).first()
         if row is None:
             raise ArtifactNotFound(artifact_id)

@@ -11,7 +11,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from msgspec import MsgspecError
 
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, file_lock, opened, refuse_link
+from longspan.limits import STORED_BYTES
 from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def open_storage(
         with explain_disk_errors(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
         _check_companions(file)
+        _check_schema(file)
     # Between two queries a worker keeps one connection, of which a server has not many.
     pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
     try:
@@ -215,9 +217,33 @@ def check_exists(url: str) -> None:
         raise InputError(f"expected a study's storage, got {file}, which has no studies in it: check the path")
 
 
+class _Bounded(sqlite3.Connection):
+    """A connection to a file that somebody else may have made.
+
+    A table may be declared in terms of functions, whose values are computed when it is read and may have any length.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, STORED_BYTES)
+        self.execute("PRAGMA trusted_schema = OFF")
+
+
+def _check_schema(file: Path) -> None:
+    """Refuse an SQLite file with views, triggers or virtual tables: reading or writing it would compute anything."""
+    found = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'create virtual%'"
+    with suppress(sqlite3.DatabaseError, UnicodeDecodeError), closing(_connect_to_read(file)) as connection:
+        if strange := connection.execute(found).fetchone():
+            raise InputError(f"{file} has a part that no storage of longspan has, {strange[0]!r}: restore it")
+
+
+def _connect_to_read(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS, factory=_Bounded)
+
+
 def _holds_studies(file: Path) -> bool:
     try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS)) as connection:
+        with closing(_connect_to_read(file)) as connection:
             return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone() is not None
     except sqlite3.OperationalError as error:  # what a killed process left has to be undone first, by who may write
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
@@ -261,7 +287,7 @@ def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[
 def _connection(url: str) -> dict:
     """Options of a connection: how long to wait for a file, or how to notice that a server or a client is gone."""
     if url.startswith(SQLITE):
-        return {"timeout": SQLITE_WAIT_SECONDS}
+        return {"timeout": SQLITE_WAIT_SECONDS, "factory": _Bounded}
     for_server = " ".join(
         f"-c {name if name.startswith('tcp') else f'tcp_{name}'}={value}" for name, value in LIFE_SIGNS.items()
     )

@@ -36,7 +36,7 @@ from longspan.files import (
     temporary_name,
     write_atomic,
 )
-from longspan.limits import JSON_BYTES, RUN_FILE_BYTES
+from longspan.limits import JSON_BYTES, RUN_FILE_BYTES, WEIGHTS_HEADER_BYTES
 from longspan.pretrained import HOME
 
 FILE = "checksums.json"
@@ -208,6 +208,9 @@ class SealedFolder:
 
 def arrays_of(content: bytes, file: Path, remedy: str) -> dict[str, np.ndarray]:
     """The arrays in the content of a safetensors file; `remedy` says what to do if there are none."""
+    header = int.from_bytes(content[:8], "little")
+    if header > WEIGHTS_HEADER_BYTES:
+        raise InputError(f"{file} is damaged (its header has {header} bytes, more than that of any model): {remedy}")
     try:
         return load(content)
     # Types that NumPy lacks, such as BF16, are a KeyError.
