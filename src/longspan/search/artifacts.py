@@ -37,8 +37,8 @@ from longspan.training.seals import FILE as CHECKSUMS
 
 FORMAT = 2
 PACKED = (*WHOLE, *GROWING, CHECKSUMS, "README.md")
-SMALL_MAPS = [bytes([0x80 + count]) for count in range(len(PACKED) + 4)]
-"""How MessagePack begins a map of so few entries: the files of a run folder and the three of a checkpoint."""
+SMALL_MAP = range(0x80, 0x90)
+"""How MessagePack begins a map of at most 15 entries: the files of a run folder and the three of a checkpoint."""
 _OF_A_CHECKPOINT = re.compile(r"checkpoints/[0-9]{9}/(arrays\.safetensors|progress\.json|manifest\.json)")
 
 
@@ -77,7 +77,7 @@ class _Unread(msgspec.Struct, frozen=True):
     format: int
 
     def read(self) -> Packed:
-        if bytes(memoryview(self.files)[:1]) not in SMALL_MAPS:
+        if memoryview(self.files)[0] not in SMALL_MAP:
             raise msgspec.ValidationError("more files than a run folder has")
         return Packed(self.step, msgspec.msgpack.decode(self.files, type=dict[str, bytes]), self.format)
 
