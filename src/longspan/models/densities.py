@@ -6,6 +6,7 @@ data that can be predicted exactly the likelihood would otherwise have none.
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,14 +14,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from longspan.config import TrainConfig
-from longspan.models.parts import ExactOutput, Rates, register_output
-from longspan.ops.linear import add_bias, affine
+from longspan.models.outputs import AffineOutput
+from longspan.models.parts import Rates, register_output
+from longspan.ops.linear import add_bias
 
 SMALLEST_SPREAD = 1e-3
 """Smallest standard deviation, in the units the model sees: normalized numbers have a standard deviation of one."""
 
 
-class Mixture(ExactOutput):
+class Mixture(AffineOutput):
     r"""A vector of numbers from a mixture of Gaussians with diagonal covariances.
 
     .. math:: p(y \mid h) = \sum_k \pi_k(h) \prod_i \mathcal{N}\big(y_i; \mu_{ki}(h), \sigma_{ki}(h)^2\big)
@@ -44,11 +46,6 @@ class Mixture(ExactOutput):
         apart = jax.random.normal(key_means, (components, len(means))) * float(components > 1)
         bias = jnp.concatenate([jnp.zeros(components), (means[None] + apart).ravel(), jnp.zeros(apart.size)])
         return Mixture(scale * jax.random.normal(key_weights, (hidden_size, len(bias))), bias, components)
-
-    def logits(self, hidden, targets, length):
-        """Shares, means and log spreads, in one vector per step."""
-        del targets
-        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
         shares, means, log_spreads = self._parts(logits)
@@ -74,7 +71,7 @@ class Mixture(ExactOutput):
         return logits[..., :count], means, _limited(log_spreads)
 
 
-class NumberNade(ExactOutput):
+class NumberNade(AffineOutput):
     r"""NADE for numbers: each from a mixture of Gaussians given the hidden state and the numbers before it.
 
     .. math:: \theta_i = b_i(h) + V_i \, \sigma(c(h) + y_{<i} W_{<i})
@@ -90,6 +87,7 @@ class NumberNade(ExactOutput):
     hidden_bias: Float[Array, " unit"]
     weights: Float[Array, "number unit"]
     readout: Float[Array, "number unit each"]
+    maps: ClassVar = (("visible_weights", "visible_bias"), ("hidden_weights", "hidden_bias"))
 
     @staticmethod
     def initial(
@@ -112,10 +110,10 @@ class NumberNade(ExactOutput):
         bias = jnp.concatenate([jnp.zeros_like(apart), apart, jnp.zeros_like(apart)], axis=1).ravel()
         return NumberNade(visible_weights, bias, hidden_weights, jnp.zeros(units), weights, readout)
 
-    def logits(self, hidden, targets, length):
+    def logits_of(self, mapped, targets, length):
         """Shares, means and log spreads of every number: time x lane x number x parameters."""
-        visible = affine(hidden, self.visible_weights, self.visible_bias, length)
-        driven = affine(hidden, self.hidden_weights, self.hidden_bias, length)
+        del length
+        visible, driven = mapped
         added = targets[..., None] * jnp.broadcast_to(self.weights, (*targets.shape, self.weights.shape[-1]))
         units = jax.nn.sigmoid(driven[..., None, :] + jnp.cumsum(added, axis=-2) - added)
         return visible.reshape(*visible.shape[:-1], len(self.weights), -1) + jnp.einsum(

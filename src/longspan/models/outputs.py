@@ -12,7 +12,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
 from longspan.models.parts import Candidates, ExactOutput, Rates, Targets, register_output
@@ -24,6 +24,28 @@ RAREST_SYMBOL, RAREST_KEY = 1e-7, 1e-4
 
 FREE, OFF, ON = -1, 0, 1
 """Values of `held`: whether a key is free, or has to be off or on; a symbol may be free or off."""
+
+
+class AffineOutput(ExactOutput):
+    """An exact output that sees the hidden state through affine maps alone.
+
+    `maps` names the weights and the bias of each of them.
+    """
+
+    maps: ClassVar[tuple[tuple[str, str], ...]] = (("weights", "bias"),)
+
+    def logits(self, hidden, targets, length):
+        mapped = tuple(
+            affine(hidden, getattr(self, weights), getattr(self, bias), length) for weights, bias in self.maps
+        )
+        return self.logits_of(mapped, targets, length)
+
+    def logits_of(
+        self, mapped: tuple[Float[Array, "time lane ..."], ...], targets: Targets, length: Int[Array, ""]
+    ) -> PyTree:
+        """The logits, given what the affine maps make of the hidden state; with one map, just that."""
+        del targets, length
+        return mapped[0]
 
 
 class KeyOutput(ExactOutput):
@@ -71,7 +93,7 @@ class SymbolOutput(ExactOutput):
         return Candidates(steps, log_probs, log_weight)
 
 
-class Bernoulli(KeyOutput):
+class Bernoulli(KeyOutput, AffineOutput):
     """Each key on or off independently of the others, given the hidden state."""
 
     weights: Float[Array, "hidden key"]
@@ -82,16 +104,12 @@ class Bernoulli(KeyOutput):
         """Weights drawn from a normal distribution of standard deviation `scale`."""
         return Bernoulli(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
 
-    def logits(self, hidden, targets, length):
-        del targets
-        return affine(hidden, self.weights, self.bias, length)
-
     def sample(self, hidden, *, key, held=None):
         logits = add_bias(hidden @ self.weights, self.bias)
         return (logits > noise_of_keys(logits.shape, key, held)).astype(jnp.uint8)
 
 
-class Softmax(SymbolOutput):
+class Softmax(SymbolOutput, AffineOutput):
     """One symbol of a vocabulary, by a softmax over all of it."""
 
     weights: Float[Array, "hidden symbol"]
@@ -102,10 +120,6 @@ class Softmax(SymbolOutput):
         """Weights drawn from a normal distribution of standard deviation `scale`."""
         return Softmax(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
 
-    def logits(self, hidden, targets, length):
-        del targets
-        return affine(hidden, self.weights, self.bias, length)
-
     def loss_of(self, logits, targets):
         return output_ops.softmax_loss(logits, targets, jnp.ones(targets.shape, bool))
 
@@ -113,7 +127,7 @@ class Softmax(SymbolOutput):
         return jax.nn.log_softmax(add_bias(hidden @ self.weights, self.bias), axis=-1)
 
 
-class Gaussian(ExactOutput):
+class Gaussian(AffineOutput):
     """Numbers with Gaussian noise of unit variance around an affine function of the hidden state."""
 
     weights: Float[Array, "hidden number"]
@@ -123,11 +137,6 @@ class Gaussian(ExactOutput):
     def initial(hidden_size: int, bias: Float[Array, " number"], scale: float, *, key: PRNGKeyArray) -> "Gaussian":
         """Weights drawn from a normal distribution of standard deviation `scale`."""
         return Gaussian(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
-
-    def logits(self, hidden, targets, length):
-        """The means."""
-        del targets
-        return affine(hidden, self.weights, self.bias, length)
 
     def loss_of(self, logits, targets):
         return 0.5 * jnp.sum(jnp.square(logits - targets) + math.log(2 * math.pi), axis=-1)
@@ -183,7 +192,7 @@ def noise_of_keys(shape: tuple[int, ...], key: PRNGKeyArray, held: Int[Array, " 
     return jnp.where(held == ON, -jnp.inf, jnp.where(held == OFF, jnp.inf, noise))
 
 
-class Nade(KeyOutput):
+class Nade(KeyOutput, AffineOutput):
     r"""Neural autoregressive distribution estimator whose biases are affine in the hidden state `h`.
 
     .. math::
@@ -198,6 +207,7 @@ class Nade(KeyOutput):
     hidden_bias: Float[Array, " unit"]
     weights: Float[Array, "key unit"]
     readout: Float[Array, "unit key"]
+    maps: ClassVar = (("visible_weights", "visible_bias"), ("hidden_weights", "hidden_bias"))
 
     @staticmethod
     def initial(
@@ -212,9 +222,8 @@ class Nade(KeyOutput):
         visible_weights, hidden_weights, weights, readout = draws
         return Nade(visible_weights, visible_bias, hidden_weights, jnp.zeros(units), weights, readout)
 
-    def logits(self, hidden, targets, length):
-        visible_bias = affine(hidden, self.visible_weights, self.visible_bias, length)
-        hidden_bias = affine(hidden, self.hidden_weights, self.hidden_bias, length)
+    def logits_of(self, mapped, targets, length):
+        visible_bias, hidden_bias = mapped
         return output_ops.nade_logits(visible_bias, hidden_bias, self.weights, self.readout, targets, length)
 
     def sample(self, hidden, *, key, held=None):

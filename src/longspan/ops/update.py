@@ -30,6 +30,7 @@ def clip_nesterov(
     momentum_previous: Number,
     momentum_next: Number,
     threshold: Number,
+    other_squares: Number = 0.0,
 ) -> tuple[list[Array], list[Array], Float[Array, ""], Bool[Array, ""]]:
     """One update of all leaves: parameters, velocity, the norm before clipping, and whether it clipped.
 
@@ -41,12 +42,14 @@ def clip_nesterov(
         momentum_previous: mu of the previous step, which scales the old velocity.
         momentum_next: mu of this step, which looks ahead.
         threshold: the largest norm; infinity clips nothing.
+        other_squares: squared norm of gradients that the caller applies elsewhere, row by row; it belongs to the
+            one norm that decides about clipping.
     """
     parameters, velocity, gradients = _arrays(parameters), _arrays(velocity), _arrays(gradients)
     check_alike("update.clip_nesterov", parameters=parameters, velocity=velocity, gradients=gradients)
-    numbers = _numbers(learning_rate, threshold, 0.0, momentum_previous, momentum_next)
+    numbers = _numbers(learning_rate, threshold, other_squares, momentum_previous, momentum_next)
     if not _fits(*parameters):
-        norm, clipped, rate = _clip(gradients, learning_rate, threshold, 0.0)
+        norm, clipped, rate = _clip(gradients, learning_rate, threshold, other_squares)
         ahead, stride = momentum_next * momentum_previous, (1 + momentum_next) * rate
         triples = list(zip(parameters, velocity, gradients, strict=True))
         moved = [parameter + (ahead * v - stride * gradient) for parameter, v, gradient in triples]
@@ -79,8 +82,7 @@ def clip_descend(
         gradients: g, of the same shapes.
         learning_rate: eps.
         threshold: the largest norm; infinity clips nothing.
-        other_squares: squared norm of gradients that the caller applies elsewhere, row by row; it belongs to the
-            one norm that decides about clipping.
+        other_squares: as for `clip_nesterov`.
     """
     parameters, gradients = _arrays(parameters), _arrays(gradients)
     check_alike("update.clip_descend", parameters=parameters, gradients=gradients)

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
+from longspan.ops.lagging import Lagging, OuterGradient
 from longspan.ops.update import clip_descend, clip_nesterov, clipped_rate
 from longspan.optim.transforms import Schedule, as_schedule
 
@@ -87,7 +88,7 @@ class Table(NamedTuple):
     """Leaves of the parameters and their gradient; `where` picks the leaves out of the parameters."""
 
     where: Callable[[Any], tuple]
-    gradient: ByRows
+    gradient: ByRows | OuterGradient
 
 
 class Gradient(NamedTuple):
@@ -102,6 +103,19 @@ Carry = TypeVar("Carry")
 Value = tuple[Float[Array, ""], tuple[Carry, Any]]
 Loss = Callable[[Params, Carry, Any, Any], Value]
 ValueAndGradient = Callable[[Params, Carry, Any, Any], tuple[Value, Gradient]]
+Where = Callable[[Any], tuple]
+
+
+class Sparse(NamedTuple):
+    """Loss and gradient where states are sparse enough that some matrices may lag (`ops/lagging.py`).
+
+    Attributes:
+        matrices: which leaves of these parameters may lag, or None if none may.
+        value_and_gradient: of parameters in which those leaves are `Lagging`; their gradients are tables.
+    """
+
+    matrices: Callable[[Any, Any], Where | None]
+    value_and_gradient: ValueAndGradient
 
 
 @runtime_checkable
@@ -135,12 +149,17 @@ class FirstOrder:
         method: the update rule.
         by_rows: loss and gradient with some leaves by rows, instead of the dense gradient that JAX derives from `loss`.
             It is used only with a method that takes rows.
+        sparse: the same with matrices that lag. It is used only with momentum. All rows have caught up at the end of a
+            block, so nobody outside sees one that lags.
     """
 
     update_is_a_block = False
 
-    def __init__(self, loss: Loss, method: Method, by_rows: ValueAndGradient | None = None):
+    def __init__(
+        self, loss: Loss, method: Method, by_rows: ValueAndGradient | None = None, sparse: Sparse | None = None
+    ):
         self.method = method
+        self.sparse = sparse if isinstance(method, ClippedNesterov) and method.momentum is not None else None
         self.value_and_gradient = by_rows if by_rows and method.takes_rows else _derived(loss)
         self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
 
@@ -166,8 +185,19 @@ class FirstOrder:
         return self._advance(params, state, carry, chunks, jnp.asarray(count, jnp.int32), context)
 
     def _advance_block(self, params, state, carry, chunks, count: Int[Array, ""], context):
+        lagging = self.sparse.matrices(params, context) if self.sparse else None
+        if self.sparse is None or lagging is None:
+            return self._make_updates(self.value_and_gradient, params, state, carry, chunks, count, context)
+        assert isinstance(self.method, ClippedNesterov)
+        params, state = self.method.loosened(params, state, lagging, updates=jax.tree.leaves(chunks)[0].shape[0])
+        params, state, carry, info = self._make_updates(
+            self.sparse.value_and_gradient, params, state, carry, chunks, count, context
+        )
+        return *self.method.settled(params, state, lagging), carry, info
+
+    def _make_updates(self, value_and_gradient: ValueAndGradient, params, state, carry, chunks, count, context):
         def update(params, state, carry, chunk):
-            (loss, (carry, observed)), gradient = self.value_and_gradient(params, carry, chunk, context)
+            (loss, (carry, observed)), gradient = value_and_gradient(params, carry, chunk, context)
             params, state, figures = self.method.step(params, state, gradient)
             return (params, state, carry), (observed, {"objective": loss, **figures})
 
@@ -221,44 +251,68 @@ class ClippedNesterov:
     def restarted(self, state: DescentState) -> DescentState:
         return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
 
+    def loosened(self, params, state: DescentState, where: Where, updates: int) -> tuple[Any, DescentState]:
+        """Parameters and state whose leaves at `where` lag, for so many updates."""
+        schedule = self.momentum
+        assert schedule is not None
+        steps = state.step + jnp.arange(updates + 1, dtype=jnp.int32)
+        momentum = jax.vmap(lambda step: jnp.asarray(schedule(step), jnp.float32))(steps)
+        momenta = jnp.stack([momentum[1:] * momentum[:-1], momentum[:-1]], axis=1)
+        pairs = zip(where(params), where(state.velocity), strict=True)
+        matrices = tuple(Lagging.of(weights, velocity, momenta) for weights, velocity in pairs)
+        velocity = eqx.tree_at(where, state.velocity, replace_fn=lambda _: None)
+        return eqx.tree_at(where, params, matrices), state._replace(velocity=velocity)
+
+    def settled(self, params, state: DescentState, where: Where) -> tuple[Any, DescentState]:
+        """The reverse of `loosened`, with all rows caught up."""
+        weights, velocities = zip(*(matrix.settled() for matrix in where(params)), strict=True)
+        velocity = eqx.tree_at(where, state.velocity, velocities, is_leaf=lambda leaf: leaf is None)
+        return eqx.tree_at(where, params, weights, is_leaf=_lags), state._replace(velocity=velocity)
+
     def step(self, params, state: DescentState, gradient: Gradient):
         learning_rate = self.learning_rate(state.step) * state.scale
+        leaves, structure = jax.tree.flatten(params, is_leaf=_lags)
+        gradients = structure.flatten_up_to(gradient.whole)
+        chosen = [number for number, leaf in enumerate(gradients) if leaf is not None]
+        whole = ([leaves[number] for number in chosen], [gradients[number] for number in chosen])
+        settings = {
+            "learning_rate": learning_rate,
+            "threshold": self.threshold,
+            "other_squares": sum((table.gradient.squares() for table in gradient.tables), jnp.zeros(())),
+        }
+        velocity, momentum = None, jnp.zeros(())
         if self.momentum is None:
-            velocity = None
-            params, norm, clipped = self._descend(params, gradient, learning_rate)
+            moved, norm, clipped = clip_descend(*whole, **settings)
         else:
-            leaves, structure = jax.tree.flatten(params)
-            leaves, velocity, norm, clipped = clip_nesterov(
-                leaves,
-                jax.tree.leaves(state.velocity),
-                jax.tree.leaves(gradient.whole),
-                learning_rate=learning_rate,
-                momentum_previous=self.momentum(state.step),
-                momentum_next=self.momentum(state.step + 1),
-                threshold=self.threshold,
+            previous, momentum = self.momentum(state.step), self.momentum(state.step + 1)
+            velocities = structure.flatten_up_to(state.velocity)
+            moved, new, norm, clipped = clip_nesterov(
+                whole[0],
+                [velocities[number] for number in chosen],
+                whole[1],
+                momentum_previous=previous,
+                momentum_next=momentum,
+                **settings,
             )
-            params, velocity = structure.unflatten(leaves), structure.unflatten(velocity)
+            velocity = structure.unflatten(_replaced(velocities, chosen, new))
+        params = structure.unflatten(_replaced(leaves, chosen, moved))
+        rate = clipped_rate(learning_rate, norm, clipped, self.threshold)
+        for where, by_rows in gradient.tables:
+            if isinstance(by_rows, OuterGradient):
+                params = eqx.tree_at(where, params, (by_rows.accelerate(rate, (1 + momentum) * rate),))
+            else:
+                params = eqx.tree_at(where, params, by_rows.descend(where(params), rate))
         figures = {"gradient_norm": norm, "clipped": clipped, "learning_rate": jnp.asarray(learning_rate)}
         return params, DescentState(state.step + 1, velocity, state.scale), figures
 
-    def _descend(self, params, gradient: Gradient, learning_rate):
-        leaves, structure = jax.tree.flatten(params)
-        whole = structure.flatten_up_to(gradient.whole)
-        chosen = [number for number, leaf in enumerate(whole) if leaf is not None]
-        moved, norm, clipped = clip_descend(
-            [leaves[number] for number in chosen],
-            [whole[number] for number in chosen],
-            learning_rate=learning_rate,
-            threshold=self.threshold,
-            other_squares=sum((table.gradient.squares() for table in gradient.tables), jnp.zeros(())),
-        )
-        for number, leaf in zip(chosen, moved, strict=True):
-            leaves[number] = leaf
-        params = structure.unflatten(leaves)
-        rate = clipped_rate(learning_rate, norm, clipped, self.threshold)
-        for where, by_rows in gradient.tables:
-            params = eqx.tree_at(where, params, by_rows.descend(where(params), rate))
-        return params, norm, clipped
+
+def _lags(leaf: Any) -> bool:
+    return isinstance(leaf, Lagging)
+
+
+def _replaced(leaves: list, numbers: list[int], new: list) -> list:
+    given = dict(zip(numbers, new, strict=True))
+    return [given.get(number, leaf) for number, leaf in enumerate(leaves)]
 
 
 class OptaxState(NamedTuple):

@@ -16,15 +16,18 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
-from longspan.models.cells import DrivenCell
+from longspan.models.cells import DrivenCell, LeakyCell
 from longspan.models.model import SequenceModel
+from longspan.models.outputs import AffineOutput
 from longspan.models.parts import OutputByRows, with_keys
 from longspan.ops import backend, outputs
 from longspan.ops.linear import RowGradient
 from longspan.ops.recurrence import Precision
-from longspan.optim.blocks import Gradient, Table
+from longspan.optim.blocks import Gradient, Table, Where
 
 States: TypeAlias = Float[Array, "time lane hidden"]
+SPARSE_FROM = 512
+"""Units from which rectifiers are trained by the rows of those that are on; smaller matrices take no time."""
 
 
 class Context(NamedTuple):
@@ -91,12 +94,12 @@ class Objective:
         The carried state is a constant, not a function of the parameters: gradients span one chunk.
         """
         model = self._model(params, context)
-        keys = _keys(context, carry)
+        keys = keys_of(context, carry)
         if self.segment > 0:
             state, losses, penalty = self._walk_segments(model, carry.state, chunk, keys)
         else:
             state, losses, penalty = self._walk(model, carry.state, chunk, keys)
-        value, observed = self._sum_up(losses, penalty, state, carry, chunk)
+        value, observed = self.sum_up(losses, penalty, state, carry, chunk)
         if self.omega > 0:
             value = value + self.omega * self._changes_of_gradients(model, carry.state, chunk, keys)
         return value, observed
@@ -115,7 +118,7 @@ class Objective:
         walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
         cell = with_keys(model.cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
         if self.l1 > 0:
-            state, hidden, penalty = cell.run_penalized(*walked, self._penalty_weights(chunk))
+            state, hidden, penalty = cell.run_penalized(*walked, self.penalty_weights(chunk))
         else:
             (state, hidden), penalty = cell.run(*walked), 0.0
         hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
@@ -177,17 +180,17 @@ class Objective:
             assert isinstance(model.cell, DrivenCell)
             walked = (carry.state, drive, chunk.resets, chunk.lengths)
             if self.l1 > 0:
-                state, hidden, penalty = model.cell.run_driven_penalized(*walked, self._penalty_weights(chunk))
+                state, hidden, penalty = model.cell.run_driven_penalized(*walked, self.penalty_weights(chunk))
             else:
                 (state, hidden), penalty = model.cell.run_driven(*walked), jnp.zeros(())
-            keys = _keys(context, carry)
+            keys = keys_of(context, carry)
             hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
             if isinstance(model.output, OutputByRows):
                 scale = jnp.where(chunk.mask, self.scale, 0.0)
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
             else:
                 losses, rows = model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), None
-            value, observed = self._sum_up(losses, penalty, state, carry, chunk)
+            value, observed = self.sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
         assert isinstance(params.cell, DrivenCell)
@@ -204,6 +207,23 @@ class Objective:
             gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
         return (value, observed), Gradient(gradient, tuple(tables))
 
+    def matrices_that_lag(self, params: SequenceModel, context: Context, from_units: int = SPARSE_FROM) -> Where | None:
+        """Which leaves may lag: the matrices with a row for each unit of a large network of rectifiers, or none.
+
+        They are descended by `sparse_states.sparse_gradient`.
+        """
+        model = eqx.combine(params, context.constants)
+        cell, output = model.cell, model.output
+        plain = self.omega == 0 and self.segment == 0 and self.precision == "float32"
+        if not (plain and isinstance(cell, LeakyCell) and isinstance(output, AffineOutput)):
+            return None
+        if cell.activation != "rectifier" or len(cell.recurrent) < from_units:
+            return None
+        names = [weights for weights, _ in output.maps]
+        if not backend.fits(cell.recurrent, *(getattr(output, name) for name in names)):
+            return None
+        return lambda tree: (tree.cell.recurrent, *(getattr(tree.output, name) for name in names))
+
     def seen(self, hidden: States, mask: Bool[Array, "time lane hidden"] | None) -> States:
         """The hidden states as the output sees them: all of them, or through a dropout mask."""
         return hidden if mask is None else apply_dropout(hidden, mask, self.dropout)
@@ -216,15 +236,24 @@ class Objective:
         """A dropout mask for a chunk; None without dropout."""
         return None if self.dropout == 0 else dropout_mask(key, self.dropout, hidden.shape)
 
-    def _penalty_weights(self, chunk):
+    def penalty_weights(self, chunk: Chunks) -> Float[Array, "time lane"]:
+        """What |h| costs at each step."""
         return self.l1 * chunk.mask.astype(jnp.float32)
 
-    def _sum_up(self, losses, penalty, state, carry, chunk):
+    def sum_up(
+        self,
+        losses: Float[Array, "time lane"],
+        penalty: Float[Array, ""] | float,
+        state: PyTree,
+        carry: Carry,
+        chunk: Chunks,
+    ) -> tuple[Float[Array, ""], tuple[Carry, Float[Array, ""]]]:
+        """The value of a chunk, the next carry, and the summed loss of the targets."""
         total = jnp.sum(jnp.where(chunk.mask, losses, 0))
         return self.scale * (total + penalty), (Carry(jax.lax.stop_gradient(state), carry.step + 1), total)
 
 
-def _keys(context: Context, carry: Carry) -> Keys:
+def keys_of(context: Context, carry: Carry) -> Keys:
     """The keys of this chunk. `~step` is negative, so it never equals the number of another chunk."""
     return Keys(jax.random.fold_in(context.key, carry.step), jax.random.fold_in(context.key, ~carry.step))
 

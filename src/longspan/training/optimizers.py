@@ -10,17 +10,19 @@ An optimizer is a function that takes the config, the objective and the clip thr
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import optax
 
 from longspan.config import TrainConfig
-from longspan.optim.blocks import BlockOptimizer, ClippedNesterov, FirstOrder, Method, OptaxMethod
+from longspan.optim.blocks import BlockOptimizer, ClippedNesterov, FirstOrder, Method, OptaxMethod, Sparse
 from longspan.optim.transforms import Schedule, as_schedule, clip_by_norm, inverse_decay, ramp
 from longspan.registry import Registry
 from longspan.training.objective import Objective
 from longspan.training.runs import Run
 from longspan.training.second_order import SecondOrder
+from longspan.training.sparse_states import sparse_gradient
 
 
 class Purpose(NamedTuple):
@@ -79,7 +81,9 @@ def given_optimizer(transformation: optax.GradientTransformation) -> Optimizer:
 
 def first_order(purpose: Purpose, method: Method) -> FirstOrder:
     """A driver that applies a first-order method chunk by chunk."""
-    return FirstOrder(purpose.objective, method, by_rows=purpose.objective.by_rows)
+    objective = purpose.objective
+    sparse = Sparse(objective.matrices_that_lag, partial(sparse_gradient, objective))
+    return FirstOrder(objective, method, by_rows=objective.by_rows, sparse=sparse)
 
 
 def rate_of(config: TrainConfig) -> Schedule:

@@ -1,6 +1,7 @@
 // Calls every kernel at odd sizes with buffers of exactly the right length, to be run under the address and
 // undefined-behavior sanitizers; tests/ops/test_memory.py builds and runs it. Numbers are checked elsewhere.
 // With the argument "short" it takes the sizes at which vectors break, on one thread and on two.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -122,6 +123,41 @@ void products(long rows, long all_rows, long inputs, long outputs) {
   add_selected(selected, 0.5f, weights.data());
 }
 
+// A matrix whose rows lag, in a walk and in products, with states and errors that are dense and that are sparse.
+void lagging(long lanes, long units, long outputs) {
+  const long time = 4, length = 3, steps = time * lanes;
+  Floats weights(units * units), velocity(units * units), momenta(10), leak(units), bias(outputs), weight(steps);
+  Floats drive(steps * units), first(lanes * units), hidden(steps * units), gain(steps * units), result(steps * units);
+  Floats gradient(units * units), errors(steps * outputs), y(steps * outputs), by_outputs(units * outputs);
+  Floats readout(units * outputs), readout_velocity(units * outputs);
+  std::vector<int32_t> moved = integers<int32_t>(units, 4), read = moved;
+  std::unique_ptr<bool[]> reached(new bool[units]);
+  Flags resets(steps);
+  const Affine a{length * lanes, steps, units, outputs};
+  for (const long one_in : {1, 20}) {
+    for (float& value : leak) value = 0.0f;
+    for (Floats* some : {&first, &hidden, &errors}) {
+      for (float& value : *some) value = below(one_in) ? 0.0f : value;
+    }
+    for (float& value : drive) value = below(one_in) ? -9.0f : value;
+    const Lagging m{units, units, weights.data(), velocity.data(), moved.data(), momenta.data(), 4};
+    const Lagging output{units, outputs, readout.data(), readout_velocity.data(), read.data(), momenta.data(), 4};
+    Recurrence r{time, lanes, units, length, weights.data(), leak.data(), resets.data.get()};
+    r.lagging = &m;
+    recurrence_forward(r, Activation::rectifier, drive.data(), first.data(), result.data(), gain.data());
+    recurrence_adjoint(r, gain.data(), drive.data(), result.data(), {hidden.data(), weight.data()});
+    outer_rows({length * lanes, units, units, hidden.data(), result.data()}, gradient.data(), reached.get());
+    descend_rows(m, gradient.data(), reached.get(), 0.1f, 0.2f);
+    lagging_product(a, output, hidden.data(), bias.data(), y.data());
+    product_transposed_where(a, readout.data(), errors.data(), hidden.data(), result.data());
+    outer_rows({length * lanes, units, outputs, hidden.data(), errors.data()}, by_outputs.data(), reached.get());
+    descend_rows(output, by_outputs.data(), reached.get(), 0.1f, 0.2f);
+    for (int32_t& count : moved) count = std::min(count, 4);
+    for (int32_t& count : read) count = std::min(count, 4);
+    catch_up(m);
+  }
+}
+
 void losses(long rows, long outputs) {
   Floats logits(rows * outputs), weight(rows), loss(rows), gradient(rows * outputs);
   const Loss shape{rows, outputs, weight.data()};
@@ -223,6 +259,7 @@ int main(int count, char** arguments) {
             gated(time, lanes, units, length);
           }
         }
+        for (const long outputs : {1, 33}) lagging(lanes, units, outputs);
       }
       for (const long rows : {0, 1, 7, 19}) {
         for (const long outputs : {1, 5, 16, 33, 250}) products(rows, rows + 1, units, outputs);

@@ -282,6 +282,74 @@ void run_add_selected(Floats<2> matrix, Floats<2> parts, Indices index, Floats<0
   add_selected(selected, data(scale)[0], data(result, rows, columns));
 }
 
+// Matrices whose rows lag: weights, velocity and the counts of updates are overwritten.
+
+using Counts = ffi::Result<Indices>;
+
+struct LaggingOf : Lagging {
+  LaggingOf(FloatsOut<2> weights, FloatsOut<2> velocity, Counts moved, Floats<2> momenta, Length now) : Lagging{} {
+    rows = weights->dimensions()[0], columns = weights->dimensions()[1];
+    this->weights = data(weights, rows, columns), this->velocity = data(velocity, rows, columns);
+    this->moved = data(moved, rows);
+    const long updates = momenta.dimensions()[0];
+    this->momenta = data(momenta, updates, 2), this->now = static_cast<int32_t>(bounded(now, updates));
+    for (long row = 0; row < rows; ++row) this->moved[row] = std::clamp<int32_t>(this->moved[row], 0, this->now);
+  }
+};
+
+void lagging_forward(Floats<2>, Floats<2>, Indices, Floats<2> momenta, Length now, Floats<3> drive, Floats<2> first,
+                     Floats<1> leak, Flags resets, Length length, FloatsOut<3> hidden, FloatsOut<3> gain,
+                     FloatsOut<2> weights, FloatsOut<2> velocity, Counts moved) {
+  const LaggingOf matrix(weights, velocity, moved, momenta, now);
+  Walk walk(drive, *weights, leak, resets, length, false);
+  walk.lagging = &matrix;
+  recurrence_forward(walk, Activation::rectifier, walk.states(drive), data(first, walk.lanes, walk.units),
+                     walk.states(hidden), walk.states(gain));
+}
+
+void lagging_adjoint(Floats<2>, Floats<2>, Indices, Floats<2> momenta, Length now, Floats<1> leak, Floats<3> gain,
+                     Flags resets, Length length, Floats<3> hidden, Floats<2> weight, Floats<3> cotangent,
+                     FloatsOut<3> drive, FloatsOut<2> weights, FloatsOut<2> velocity, Counts moved) {
+  const LaggingOf matrix(weights, velocity, moved, momenta, now);
+  Walk walk(gain, *weights, leak, resets, length, false);
+  walk.lagging = &matrix;
+  recurrence_adjoint(walk, walk.states(gain), walk.states(cotangent), walk.states(drive),
+                     {walk.states(hidden), data(weight, walk.time, walk.lanes)});
+}
+
+void run_lagging_product(Floats<2>, Floats<2>, Indices, Floats<2> momenta, Length now, Floats<3> x, Floats<1> bias,
+                         Length length, FloatsOut<3> y, FloatsOut<2> weights, FloatsOut<2> velocity, Counts moved) {
+  const LaggingOf matrix(weights, velocity, moved, momenta, now);
+  const Product p(x, length, *weights);
+  lagging_product(p, matrix, p.x(x), data(bias, p.outputs), p.y(y));
+}
+
+void run_product_transposed_where(Floats<2> weights, Length length, Floats<3> y, Floats<3> x, FloatsOut<3> result) {
+  const Product p(y, length, weights);
+  product_transposed_where(p, p.matrix(weights), p.y(y), p.x(x), p.x(result));
+}
+
+void run_outer_rows(Floats<3> left, Length length, Floats<3> right, FloatsOut<2> gradient, FloatsOut<0> squares,
+                    ffi::Result<ffi::Buffer<ffi::PRED, 1>> reached) {
+  const Product p(left, length, *gradient);
+  const Outer outer{p.rows, p.inputs, p.outputs, p.x(left), p.y(right)};
+  data(squares)[0] = static_cast<float>(outer_rows(outer, p.matrix(gradient), data(reached, p.inputs)));
+}
+
+void run_descend_rows(Floats<2>, Floats<2>, Indices, Floats<2> momenta, Length now, Floats<2> gradient,
+                      ffi::Buffer<ffi::PRED, 1> reached, Floats<1> rate_and_stride, FloatsOut<2> weights,
+                      FloatsOut<2> velocity, Counts moved) {
+  const LaggingOf matrix(weights, velocity, moved, momenta, now);
+  if (matrix.now >= momenta.dimensions()[0]) throw std::invalid_argument("there are no momenta for another update");
+  const float* factors = data(rate_and_stride, 2);
+  descend_rows(matrix, data(gradient, matrix.rows, matrix.columns), data(reached, matrix.rows), factors[0], factors[1]);
+}
+
+void run_catch_up(Floats<2>, Floats<2>, Indices, Floats<2> momenta, Length now, FloatsOut<2> weights,
+                  FloatsOut<2> velocity, Counts moved) {
+  catch_up(LaggingOf(weights, velocity, moved, momenta, now));
+}
+
 // Losses.
 
 struct Losses : Loss {
@@ -573,6 +641,14 @@ LONGSPAN_OPERATION(longspan_add_to_rows, run_add_to_rows<Keys>);
 LONGSPAN_OPERATION(longspan_put_rows, run_add_to_rows<Symbols>);
 LONGSPAN_OPERATION(longspan_selected_squares, run_selected_squares);
 LONGSPAN_OPERATION(longspan_add_selected, run_add_selected);
+
+LONGSPAN_OPERATION(longspan_lagging_forward, lagging_forward);
+LONGSPAN_OPERATION(longspan_lagging_adjoint, lagging_adjoint);
+LONGSPAN_OPERATION(longspan_lagging_product, run_lagging_product);
+LONGSPAN_OPERATION(longspan_product_transposed_where, run_product_transposed_where);
+LONGSPAN_OPERATION(longspan_outer_rows, run_outer_rows);
+LONGSPAN_OPERATION(longspan_descend_rows, run_descend_rows);
+LONGSPAN_OPERATION(longspan_catch_up, run_catch_up);
 
 LONGSPAN_OPERATION(longspan_bernoulli_loss, run_loss<Keys, bernoulli_loss>);
 LONGSPAN_OPERATION(longspan_bernoulli_loss_gradient, run_loss_gradient<Keys, bernoulli_loss>);

@@ -8,6 +8,19 @@ namespace longspan {
 
 enum class Activation { tanh, sigmoid, rectifier };
 
+// A matrix whose rows lag. Momentum moves every row at every update, but a row that gradients do not reach makes up for
+// the updates it missed only when it is read next, one by one, so that not a bit differs from moving it every time.
+struct Lagging {
+  long rows, columns;
+  float *weights, *velocity;  // [rows, columns]
+  int32_t* moved;             // [rows]: how many updates each row has made
+  const float* momenta;       // [updates, 2]: the shares of the velocity that an update adds to the weights, and keeps
+  int32_t now;                // how many updates were made
+};
+
+void catch_up(const Lagging&, long row);  // may be called for one row by several threads
+void catch_up(const Lagging&);            // all rows
+
 // What all walks through time share. Steps from `length` on are not computed; their outputs are zero.
 struct Recurrence {
   long time, lanes, units, length;
@@ -15,6 +28,11 @@ struct Recurrence {
   const float* leak;       // [units], for leaky units alone
   const bool* resets;      // [time, lanes]: the state before this step is dropped
   bool bfloat16 = false;   // whether the recurrent weights are rounded to bfloat16, which a single lane reads faster
+  const Lagging* lagging = nullptr;  // where the rows of `recurrent` lag, that matrix
+
+  void catch_up(const int32_t* rows, long count) const {
+    for (long i = 0; lagging && i < count; ++i) longspan::catch_up(*lagging, rows[i]);
+  }
 };
 
 // hidden_t = a h + (1 - a) f(h U + drive_t) with h the kept previous state, and gain_t = (1 - a) f'(h U + drive_t).
@@ -152,6 +170,22 @@ struct SelectedRows {
 
 double selected_squares(const SelectedRows&);  // of the norm, parts of one row added up first
 void add_selected(const SelectedRows&, float scale, float* matrix);
+
+// The gradient of a matrix, the sum of the outer products of the rows of `left` and `right`, where `left` is mostly
+// zeros.
+struct Outer {
+  long steps, rows, columns;
+  const float *left, *right;  // [steps, rows], [steps, columns]
+};
+
+// Writes the rows of the gradient that `left` reaches, whose others are zero, and says which they are; returns the
+// squared norm.
+double outer_rows(const Outer&, float* gradient, bool* reached);
+// One update of the rows that are reached: their velocity loses rate times the gradient, their weights stride times.
+void descend_rows(const Lagging&, const float* gradient, const bool* reached, float rate, float stride);
+// y = bias + x w of sparse rows x, which catch up; and y w^T at the places where x is not zero, and zero elsewhere.
+void lagging_product(const Affine&, const Lagging&, const float* x, const float* bias, float* y);
+void product_transposed_where(const Affine&, const float* weights, const float* y, const float* x, float* result);
 
 struct Leaf {
   long size;

@@ -127,7 +127,14 @@ void add_to_rows(const Rows& r, const Input* inputs, const float* y, float* weig
     Scratch scratch;
     Selected* selected = scratch.take<Selected>(r.inputs);
     const Range columns = part_of(r.outputs, parts, part, kWidth);
+    const long most = columns.size() / kFewColumnsOf;
+    int32_t* places = scratch.take<int32_t>(columns.size() + 2 * kWidth);
+    long found = 0;  // numbers of a row that are not zero, where they are few
     const auto add = [&](float count, const float* row, float* target) {
+      if (found <= most) {
+        for (long j = 0; j < found; ++j) target[places[j]] += count * row[places[j]];
+        return;
+      }
       for_each_vector(columns.size(), [&](long j, auto load, auto store) {
         store(target + j, load(target + j) + count * load(row + j));
       });
@@ -135,6 +142,7 @@ void add_to_rows(const Rows& r, const Input* inputs, const float* y, float* weig
     for (long i = 0; i < r.rows; ++i) {
       const long count = select(inputs + i * stride_of(inputs, r), r.inputs, selected);
       const float* row = y + i * r.outputs + columns.begin;
+      found = nonzeros(row, columns.size(), most, places);
       for (long s = 0; s < count; ++s) {
         add(selected[s].count, row, weights + selected[s].row * r.outputs + columns.begin);
       }

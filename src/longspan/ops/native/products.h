@@ -251,10 +251,18 @@ template <class Storage>
 class PanelMatrix {
  public:
   PanelMatrix(Scratch& scratch, const float* matrix, long size, long gates, long cut)
+      : PanelMatrix(scratch, size, gates, cut) {
+    pack(matrix);
+  }
+  // Takes memory for a matrix that is packed later.
+  PanelMatrix(Scratch& scratch, long size, long gates, long cut)
       : size_(size), gates_(gates), padded_(round_up(size, kWidth)) {
     for (const long end : {std::min(round_up(cut, kWidth), padded_), padded_}) add_panels(end / kWidth);
     data_ = scratch.take(gates * room_ * padded_);
-    for (long g = 0; g < gates; ++g) {
+  }
+
+  void pack(const float* matrix) {
+    for (long g = 0; g < gates_; ++g) {
       for (const Panel& panel : panels_) pack(panel, g, matrix);
     }
   }

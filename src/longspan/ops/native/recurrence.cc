@@ -16,12 +16,12 @@ void walk_lanes(const Lanes& l, const float* inputs, const float* start, float* 
   Scratch scratch;
   const long units = l.r.units, row = round_up(units, kWidth);
   float *sums = scratch.take(l.count * row), *room = scratch.take(l.count * units);
-  const PackedMatrix recurrent(scratch, {l.r.recurrent, units, 1}, units, units);
+  RecurrentLanes recurrent(scratch, l, {l.r.recurrent, units, 1});
   for (long t = 0; t < l.r.length; ++t) {
     const float* previous = l.before(t, start, states, room);
     const Addend base{inputs + l.at(t, 0), units};
     if (previous) {
-      recurrent.multiply(l.count, in_place({previous, units, 1}), base, sums, row);
+      recurrent.multiply(previous, base, sums, row);
     } else {
       for (long b = 0; b < l.count; ++b) std::memcpy(sums + b * row, base.data + b * units, units * sizeof(float));
     }
@@ -38,7 +38,7 @@ void walk_one(const Lanes& l, const float* inputs, const float* start, float* st
   const long padded = round_up(units, kWidth);
   float* sums = scratch.take(padded);
   std::memset(sums, 0, padded * sizeof(float));
-  RecurrentMatrix<Storage> recurrent(scratch, l.r.recurrent, units, meeting_point(units));
+  RecurrentMatrix<Storage> recurrent(scratch, l.r, meeting_point(units));
   walk_in_step(l.r.length, units, [&](long t, long from, long to) {
     const float* previous = l.before(t, start, states, sums);  // a single lane is reset as a whole, and needs no room
     std::memcpy(sums + from, inputs + l.at(t, 0) + from, (to - from) * sizeof(float));
@@ -128,12 +128,11 @@ void adjoint_lanes(const Lanes& l, const float* gain, const float* cotangent, co
   Scratch scratch;
   const long units = l.r.units;
   Errors errors(scratch, l);
-  const PackedMatrix transposed(scratch, {l.r.recurrent, 1, units}, units, units);
+  RecurrentLanes recurrent(scratch, l, {l.r.recurrent, 1, units});
   for (long t = l.r.length - 1; t >= 0; --t) {
     errors.receive(l, t, cotangent, penalty, 0, units);
     if (t + 1 < l.r.length && l.resets(t + 1) < l.count) {
-      const Addend base{errors.hidden, errors.row};
-      transposed.multiply(l.count, in_place({errors.drive(t + 1), errors.row, 1}), base, errors.hidden, errors.row);
+      recurrent.add_transposed_product(errors.drive(t + 1), gain, t, errors.hidden, errors.row);
     }
     errors.pass_gain(l, t, gain, result, 0, units);
   }
@@ -143,7 +142,7 @@ template <class Storage>
 void adjoint_one(const Lanes& l, const float* gain, const float* cotangent, const Penalty& penalty, float* result) {
   Scratch scratch;
   Errors errors(scratch, l);
-  RecurrentMatrix<Storage> recurrent(scratch, l.r.recurrent, l.r.units, l.r.units);
+  RecurrentMatrix<Storage> recurrent(scratch, l.r, l.r.units);
   walk_in_step(l.r.length, l.r.units, [&](long step, long from, long to) {
     const long t = l.r.length - 1 - step;
     errors.receive(l, t, cotangent, penalty, from, to);

@@ -276,4 +276,53 @@ inline void for_each_nonzero(const uint8_t* bytes, long count, Body body) {
   }
 }
 
+// Writes down where `at(offset, load)`, vectors of `size` numbers, are not zero; `places` has room for a vector more.
+// It gives up, with some count above `most`, as soon as there are more than that: a dense vector is recognised early.
+template <class At>
+inline long find_places(long size, long most, int32_t first, const At& at, int32_t* places) {
+  long count = 0;
+  const auto look = [&](long j, const auto& load) {
+    const Vector values = at(j, load);
+#if defined(LONGSPAN_AVX_512)
+    const __mmask16 found = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    const __m512i numbers = _mm512_add_epi32((__m512i)lanes(), _mm512_set1_epi32(first + static_cast<int32_t>(j)));
+    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(found, numbers));
+    count += __builtin_popcount(found);
+#else
+    for (int i = 0; i < kWidth; ++i) {  // no branch on a number, which would be hard to foresee
+      places[count] = first + static_cast<int32_t>(j + i);
+      count += values[i] != 0.0f;
+    }
+#endif
+  };
+  long j = 0;
+  for (; j + kWidth <= size && count <= most; j += kWidth) look(j, [](const float* p) { return load(p); });
+  const long rest = size - j;
+  if (rest > 0 && count <= most) look(j, [rest](const float* p) { return load_first(p, rest); });
+  return count;
+}
+
+inline long nonzeros(const float* x, long size, long most, int32_t* places) {
+  return find_places(size, most, 0, [=](long j, const auto& load) { return load(x + j); }, places);
+}
+
+constexpr long kFewColumnsOf = 16;  // numbers are picked one by one if there are at most a sixteenth of them
+
+inline float sum_of_squares(const float* values, long count) {
+  constexpr long at_once = 4 * kWidth;
+  const long whole = count - count % at_once;
+  Vector sums[4] = {};
+  for (long i = 0; i < whole; i += at_once) {
+    for (int k = 0; k < 4; ++k) {
+      const Vector value = load(values + i + k * kWidth);
+      sums[k] += value * value;
+    }
+  }
+  for_each_vector(count - whole, [&](long i, auto load, auto) {
+    const Vector value = load(values + whole + i);
+    sums[0] += value * value;
+  });
+  return sum(sums[0] + sums[1] + (sums[2] + sums[3]));
+}
+
 }  // namespace longspan

@@ -1,12 +1,14 @@
 // What all walks through time share: the lanes they divide among threads, a single lane on two threads, the state that
-// a step starts from, and products with states that are mostly zeros.
+// a step starts from, and the recurrent matrix, of which sparse states need few rows.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <optional>
+#include <vector>
 
 #include "kernels.h"
 #include "products.h"
@@ -169,36 +171,6 @@ void walk_in_step(long steps, long units, const Step& step) {
 
 constexpr long kFewestOf = 4;  // rows are picked one by one if there are at most a fourth of them
 
-// Writes down where `at(offset, load)`, vectors of `size` numbers, are not zero; `places` has room for a vector more.
-// It gives up, with some count above `most`, as soon as there are more than that: a dense vector is recognised early.
-template <class At>
-inline long find_places(long size, long most, int32_t first, const At& at, int32_t* places) {
-  long count = 0;
-  const auto look = [&](long j, const auto& load) {
-    const Vector values = at(j, load);
-#if defined(LONGSPAN_AVX_512)
-    const __mmask16 found = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-    const __m512i numbers = _mm512_add_epi32((__m512i)lanes(), _mm512_set1_epi32(first + static_cast<int32_t>(j)));
-    _mm512_storeu_si512(places + count, _mm512_maskz_compress_epi32(found, numbers));
-    count += __builtin_popcount(found);
-#else
-    for (int i = 0; i < kWidth; ++i) {  // no branch on a number, which would be hard to foresee
-      places[count] = first + static_cast<int32_t>(j + i);
-      count += values[i] != 0.0f;
-    }
-#endif
-  };
-  long j = 0;
-  for (; j + kWidth <= size && count <= most; j += kWidth) look(j, [](const float* p) { return load(p); });
-  const long rest = size - j;
-  if (rest > 0 && count <= most) look(j, [rest](const float* p) { return load_first(p, rest); });
-  return count;
-}
-
-inline long nonzeros(const float* x, long size, long most, int32_t* places) {
-  return find_places(size, most, 0, [=](long j, const auto& load) { return load(x + j); }, places);
-}
-
 // y += sum over the rows of x[row] matrix[row], in the columns [from, to). Several rows go by at once.
 template <int rows>
 inline void add_some_rows(const int32_t* row, const float* x, const float* matrix, long size, Range columns, float* y) {
@@ -220,7 +192,7 @@ inline void add_rows(const int32_t* row, long count, const float* x, const float
   for (; i < count; ++i) add_some_rows<1>(row + i, x, matrix, size, columns, y);
 }
 
-// y[row] += x . matrix[row] for some rows.
+// y[row] += x . matrix[row] for some rows; of a sparse x only the columns that count are read.
 template <int rows>
 inline void add_some_dots(const int32_t* row, const float* x, const float* matrix, long size, float* y) {
   Vector totals[rows] = {};
@@ -232,60 +204,32 @@ inline void add_some_dots(const int32_t* row, const float* x, const float* matri
   for (int k = 0; k < rows; ++k) y[row[k]] += sum(totals[k]);
 }
 
-inline void add_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, float* y) {
+template <int rows>
+inline void add_some_dots(const int32_t* row, const float* x, const int32_t* column, long columns, const float* matrix,
+                          long size, float* y) {
+  const float* source[rows];
+  float totals[rows] = {};
+  for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size;
+  for (long j = 0; j < columns; ++j) {
+    const float factor = x[column[j]];
+#pragma GCC unroll 8
+    for (int k = 0; k < rows; ++k) totals[k] += factor * source[k][column[j]];
+  }
+  for (int k = 0; k < rows; ++k) y[row[k]] += totals[k];
+}
+
+// `columns` has room for all of them and a vector more.
+inline void add_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, int32_t* columns,
+                     float* y) {
+  const long most = size / kFewColumnsOf, found = nonzeros(x, size, most, columns);
   long i = 0;
+  if (found <= most) {
+    for (; i + 4 <= count; i += 4) add_some_dots<4>(row + i, x, columns, found, matrix, size, y);
+    for (; i < count; ++i) add_some_dots<1>(row + i, x, columns, found, matrix, size, y);
+  }
   for (; i + 4 <= count; i += 4) add_some_dots<4>(row + i, x, matrix, size, y);
   for (; i < count; ++i) add_some_dots<1>(row + i, x, matrix, size, y);
 }
-
-// The recurrent matrix of one lane: by the rows that count where they are few, else whole, in panels. These are packed
-// when they are first needed, since that costs as much as some steps do; but in advance where two threads divide the
-// units, because a step that they take together must not ask for memory.
-template <class Storage>
-class RecurrentMatrix {
- public:
-  RecurrentMatrix(Scratch& scratch, const float* matrix, long size, long cut)
-      : scratch_(scratch), matrix_(matrix), size_(size), cut_(cut), room_(round_up(size, kWidth) + kWidth),
-        places_(scratch.take<int32_t>(2 * room_)) {
-    if (meeting_point(size) < size) whole();
-  }
-
-  // y += x u for the units [from, to).
-  void add_product(const float* x, float* y, long from, long to, bool backwards) {
-    int32_t* rows = places(from);
-    const long most = size_ / kFewestOf, count = nonzeros(x, size_, most, rows);
-    if (count <= most) return add_rows(rows, count, x, matrix_, size_, {from, to}, y);
-    whole().add_product(x, y, from, to, backwards);
-  }
-
-  // y += x u^T in the units [from, to), of which only those are wanted at which a gain or a leak is not zero.
-  void add_transposed_product(const float* x, float* y, const float* gain, const float* leak, long from, long to,
-                              bool backwards) {
-    int32_t* rows = places(from);
-    const auto wanted = [=](long j, const auto& load) {
-      return absolute(load(gain + from + j)) + absolute(load(leak + from + j));
-    };
-    const long most = (to - from) / kFewestOf;
-    const long count = find_places(to - from, most, static_cast<int32_t>(from), wanted, rows);
-    if (count <= most) return add_dots(rows, count, x, matrix_, size_, y);
-    whole().add_transposed_product(x, y, from, to, backwards);
-  }
-
- private:
-  // Each of two threads writes down its own.
-  int32_t* places(long from) { return places_ + (from > 0) * room_; }
-
-  const PanelMatrix<Storage>& whole() {
-    if (!panels_) panels_.emplace(scratch_, matrix_, size_, 1, cut_);
-    return *panels_;
-  }
-
-  Scratch& scratch_;
-  const float* matrix_;
-  long size_, cut_, room_;
-  int32_t* places_;
-  std::optional<PanelMatrix<Storage>> panels_;
-};
 
 // Whether the outer products of rows of a and b have so few sums that they come cheaper one by one: each costs about as
 // much as two vectors of those of the dense product.
@@ -317,5 +261,124 @@ inline void add_sparse_outer(long rows, const float* a, long a_size, const float
     }
   }
 }
+
+// Writes down the units in [from, to) whose gain or leak is not zero: those whose errors matter. It gives up like
+// `find_places`.
+inline long wanted_units(const float* gain, const float* leak, long from, long to, long most, int32_t* places) {
+  const auto wanted = [=](long j, const auto& load) {
+    return absolute(load(gain + from + j)) + absolute(load(leak + from + j));
+  };
+  return find_places(to - from, most, static_cast<int32_t>(from), wanted, places);
+}
+
+// The recurrent matrix of one lane: by the rows that count where they are few, else whole, in panels. These are packed
+// when they are first needed, since that costs as much as some steps do, in memory that is taken before, because two
+// threads may ask for them in a step.
+template <class Storage>
+class RecurrentMatrix {
+ public:
+  RecurrentMatrix(Scratch& scratch, const Recurrence& r, long cut)
+      : r_(r), room_(round_up(r.units, kWidth) + kWidth), places_(scratch.take<int32_t>(4 * room_)),
+        panels_(scratch, r.units, 1, cut) {}
+
+  // y += x u for the units [from, to).
+  void add_product(const float* x, float* y, long from, long to, bool backwards) {
+    int32_t* rows = places(from);
+    const long most = r_.units / kFewestOf, count = nonzeros(x, r_.units, most, rows);
+    if (count > most) return whole().add_product(x, y, from, to, backwards);
+    r_.catch_up(rows, count);
+    add_rows(rows, count, x, r_.recurrent, r_.units, {from, to}, y);
+  }
+
+  // y += x u^T in the units [from, to), of which only those are wanted at which a gain or a leak is not zero.
+  void add_transposed_product(const float* x, float* y, const float* gain, const float* leak, long from, long to,
+                              bool backwards) {
+    int32_t* rows = places(from);
+    const long most = (to - from) / kFewestOf, count = wanted_units(gain, leak, from, to, most, rows);
+    if (count > most) return whole().add_transposed_product(x, y, from, to, backwards);
+    r_.catch_up(rows, count);
+    add_dots(rows, count, x, r_.recurrent, r_.units, rows + room_, y);
+  }
+
+ private:
+  // Each of two threads writes down its own, of rows and of columns.
+  int32_t* places(long from) { return places_ + 2 * (from > 0) * room_; }
+
+  const PanelMatrix<Storage>& whole() {
+    std::call_once(packed_, [&] {
+      if (r_.lagging) catch_up(*r_.lagging);
+      panels_.pack(r_.recurrent);
+    });
+    return panels_;
+  }
+
+  const Recurrence& r_;
+  long room_;
+  int32_t* places_;
+  PanelMatrix<Storage> panels_;
+  std::once_flag packed_;
+};
+
+// The recurrent matrix, or its transpose, of several lanes: by the rows that count in each where they are few in all of
+// them, else whole, packed when it is first needed.
+class RecurrentLanes {
+ public:
+  RecurrentLanes(Scratch& scratch, const Lanes& l, View view)
+      : scratch_(scratch), l_(l), view_(view), room_(round_up(l.r.units, kWidth) + kWidth), counts_(l.count),
+        places_(scratch.take<int32_t>((l.count + 1) * room_)) {}
+
+  // c = x u + base, rows of x `units` apart and those of c `row`.
+  void multiply(const float* x, Addend base, float* c, long row) {
+    const long units = l_.r.units;
+    if (!few([&](long b, long most) { return nonzeros(x + b * units, units, most, places(b)); })) {
+      return whole().multiply(l_.count, in_place({x, units, 1}), base, c, row);
+    }
+    for (long b = 0; b < l_.count; ++b) {
+      std::memcpy(c + b * row, base.data + b * base.row, units * sizeof(float));
+      add_rows(places(b), counts_[b], x + b * units, l_.r.recurrent, units, {0, units}, c + b * row);
+    }
+  }
+
+  // y += x u^T, rows of both `row` apart, where a gain of step t or a leak is not zero.
+  void add_transposed_product(const float* x, const float* gain, long t, float* y, long row) {
+    const long units = l_.r.units;
+    const auto find = [&](long b, long most) {
+      return wanted_units(gain + l_.at(t, b), l_.r.leak, 0, units, most, places(b));
+    };
+    if (!few(find)) return whole().multiply(l_.count, in_place({x, row, 1}), {y, row}, y, row);
+    for (long b = 0; b < l_.count; ++b) {
+      add_dots(places(b), counts_[b], x + b * row, l_.r.recurrent, units, places(l_.count), y + b * row);
+    }
+  }
+
+ private:
+  int32_t* places(long lane) { return places_ + lane * room_; }
+
+  template <class Find>
+  bool few(const Find& find) {
+    const long most = l_.r.units / kFewestOf;
+    for (long b = 0; b < l_.count; ++b) {
+      if ((counts_[b] = find(b, most)) > most) return false;
+    }
+    for (long b = 0; b < l_.count; ++b) l_.r.catch_up(places(b), counts_[b]);
+    return true;
+  }
+
+  const PackedMatrix& whole() {
+    if (!packed_) {
+      if (l_.r.lagging) catch_up(*l_.r.lagging);
+      packed_.emplace(scratch_, view_, l_.r.units, l_.r.units);
+    }
+    return *packed_;
+  }
+
+  Scratch& scratch_;
+  const Lanes& l_;
+  View view_;
+  long room_;
+  std::vector<long> counts_;
+  int32_t* places_;
+  std::optional<PackedMatrix> packed_;
+};
 
 }  // namespace longspan
