@@ -71,24 +71,73 @@ void sum_row(const Outer& o, long row, const Places& on, const Places& right, fl
 
 }  // namespace
 
+namespace {
+
+// Some columns of a matrix, side by side.
+const float* gather_columns(Scratch& scratch, long rows, long columns, const float* matrix,
+                            const std::vector<int32_t>& some) {
+  const long count = some.size();
+  float* result = scratch.take(rows * count);
+  for (long row = 0; row < rows; ++row) {
+    for (long i = 0; i < count; ++i) result[row * count + i] = matrix[row * columns + some[i]];
+  }
+  return result;
+}
+
+std::vector<int32_t> columns_in_use(const Places& of_columns, long columns) {
+  std::vector<int32_t> used;
+  for (long column = 0; column < columns; ++column) {
+    if (of_columns.count(column)) used.push_back(static_cast<int32_t>(column));
+  }
+  return used;
+}
+
+// The rows in use from one product of what left and right have in them, which pays where the same few units are on at
+// all steps.
+void sum_rows_at_once(const Outer& o, const std::vector<int32_t>& rows, const std::vector<int32_t>& columns,
+                      float* gradient) {
+  Scratch scratch;
+  const long height = rows.size(), width = columns.size();
+  const float* left = gather_columns(scratch, o.steps, o.rows, o.left, rows);
+  const float* right = gather_columns(scratch, o.steps, o.columns, o.right, columns);
+  float* sums = scratch.take(height * width);
+  outer({o.steps, o.steps, height, width}, left, right, sums, false);
+  for (long i = 0; i < height; ++i) {
+    float* target = gradient + rows[i] * o.columns;
+    std::memset(target, 0, o.columns * sizeof(float));
+    for (long j = 0; j < width; ++j) target[columns[j]] = sums[i * width + j];
+  }
+}
+
+}  // namespace
+
 double outer_rows(const Outer& o, float* gradient, bool* reached) {
+  constexpr double picked = 16, copied = 4;  // what it costs to add or copy a number, in multiplications of a product
   Scratch scratch;
   const Places left(scratch, o.steps, o.rows, o.left), right(scratch, o.steps, o.columns, o.right);
   const Places on = left.transposed(scratch, o.rows);
-  const bool dense = kFewestOf * left.total() > o.steps * o.rows;
-  if (dense) outer({o.steps, o.steps, o.rows, o.columns}, o.left, o.right, gradient, false);
-  std::vector<float> squares(o.rows);
+  const std::vector<int32_t> rows = columns_in_use(on, o.rows);
+  const std::vector<int32_t> columns = columns_in_use(right.transposed(scratch, o.columns), o.columns);
+  double one_by_one = 0.0;
+  for (long step = 0; step < o.steps; ++step) {
+    const double most = static_cast<double>(o.columns) / kWidth;
+    one_by_one += picked * left.count(step) * std::min<double>(right.count(step), most);
+  }
+  const double height = rows.size(), width = columns.size(), steps = o.steps;
+  const bool at_once = height * width * (steps + copied) + steps * copied * (height + width) < one_by_one;
+  if (at_once) sum_rows_at_once(o, rows, columns, gradient);
+  std::vector<float> squares(rows.size());
   const long parts = parts_for(left.total() * o.columns);
   in_parallel(parts, [&](long part) {
-    const Range rows = part_of(o.rows, parts, part);
-    for (long row = rows.begin; row < rows.end; ++row) {
-      float* target = gradient + row * o.columns;
-      reached[row] = on.count(row) > 0;
-      if (!reached[row]) continue;
-      if (!dense) sum_row(o, row, on, right, target);
-      squares[row] = sum_of_squares(target, o.columns);
+    const Range some = part_of(rows.size(), parts, part);
+    for (long i = some.begin; i < some.end; ++i) {
+      float* target = gradient + rows[i] * o.columns;
+      if (!at_once) sum_row(o, rows[i], on, right, target);
+      squares[i] = sum_of_squares(target, o.columns);
     }
   });
+  std::memset(reached, 0, o.rows * sizeof(bool));
+  for (const int32_t row : rows) reached[row] = true;
   return std::accumulate(squares.begin(), squares.end(), 0.0);
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -221,6 +222,15 @@ inline void multiply(long rows, long columns, long depth, View a, View b, Addend
 // what the previous call read last still in a near cache.
 constexpr int kPanelVectors = kWidth == 16 ? 16 : 12;
 constexpr long kBlockRows = 32;
+
+// Calls body with a number in [1, most] as a type, so that loops of that length are unrolled.
+template <int most, class Body>
+inline void with_constant(long number, const Body& body) {
+  if constexpr (most > 1) {
+    if (number < most) return with_constant<most - 1>(number, body);
+  }
+  body(std::integral_constant<int, most>());
+}
 
 // How panels keep their numbers: as they are, or in the half of a word that bfloat16 takes. There two vectors share the
 // words of one, so that a shift or a mask restores either; numbers have to be rounded before.

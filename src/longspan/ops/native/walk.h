@@ -171,42 +171,95 @@ void walk_in_step(long steps, long units, const Step& step) {
 
 constexpr long kFewestOf = 4;  // rows are picked one by one if there are at most a fourth of them
 
-// y += sum over the rows of x[row] matrix[row], in the columns [from, to). Several rows go by at once.
-template <int rows>
-inline void add_some_rows(const int32_t* row, const float* x, const float* matrix, long size, Range columns, float* y) {
-  const float* source[rows];
-  Vector factor[rows];
-  for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size + columns.begin, factor[k] = broadcast(x[row[k]]);
-  for_each_vector(columns.size(), [&](long j, auto load, auto store) {
-    Vector total = load(y + columns.begin + j);
-#pragma GCC unroll 8
-    for (int k = 0; k < rows; ++k) total += factor[k] * load(source[k] + j);
-    store(y + columns.begin + j, total);
-  });
+// Some vectors of columns of some rows, wherever these are. Products with them keep their sums, or the vectors of x, in
+// registers; what the hardware cannot foresee, the next rows, it is told.
+constexpr long kRowsAhead = 4;
+
+template <int vectors>
+inline void fetch(const float* row) {
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; v += 16 / kWidth) __builtin_prefetch(row + v * kWidth);
+}
+
+// y += sum over the rows of x[row] matrix[row], in these columns.
+template <int vectors>
+void add_panel_rows(const int32_t* row, long count, const float* x, const float* matrix, long size, float* y) {
+  Vector total[vectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) total[v] = load(y + v * kWidth);
+  for (long i = 0; i < count; ++i) {
+    fetch<vectors>(matrix + row[std::min(i + kRowsAhead, count - 1)] * size);
+    const float* source = matrix + row[i] * size;
+    const Vector factor = broadcast(x[row[i]]);
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) total[v] += factor * load(source + v * kWidth);
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) store(y + v * kWidth, total[v]);
+}
+
+// totals[i] += x * matrix[row[i]], in these columns; what is left is to sum each of them.
+template <int vectors>
+void add_panel_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, Vector* totals) {
+  Vector factors[vectors];
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) factors[v] = load(x + v * kWidth);
+  for (long i = 0; i < count; ++i) {
+    fetch<vectors>(matrix + row[std::min(i + kRowsAhead, count - 1)] * size);
+    const float* source = matrix + row[i] * size;
+    Vector even = totals[i], odd{};
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) (v % 2 ? odd : even) += factors[v] * load(source + v * kWidth);
+    totals[i] = even + odd;
+  }
+}
+
+// Calls body(number of vectors of a panel, as a type; its first column) for panels of nearly equal width.
+template <class Body>
+inline void for_panels(long vectors, const Body& body) {
+  const long panels = (vectors + kPanelVectors - 1) / kPanelVectors;
+  for (long p = 0; p < panels; ++p) {
+    const Range range = part_of(vectors, panels, p);
+    with_constant<kPanelVectors>(range.size(), [&](auto width) { body(width, range.begin * kWidth); });
+  }
 }
 
 inline void add_rows(const int32_t* row, long count, const float* x, const float* matrix, long size, Range columns,
                      float* y) {
-  long i = 0;
-  for (; i + 4 <= count; i += 4) add_some_rows<4>(row + i, x, matrix, size, columns, y);
-  for (; i < count; ++i) add_some_rows<1>(row + i, x, matrix, size, columns, y);
-}
-
-// y[row] += x . matrix[row] for some rows; of a sparse x only the columns that count are read.
-template <int rows>
-inline void add_some_dots(const int32_t* row, const float* x, const float* matrix, long size, float* y) {
-  Vector totals[rows] = {};
-  for_each_vector(size, [&](long j, auto load, auto) {
-    const Vector factor = load(x + j);
-#pragma GCC unroll 8
-    for (int k = 0; k < rows; ++k) totals[k] += factor * load(matrix + row[k] * size + j);
+  const long whole = columns.size() / kWidth, rest = columns.size() % kWidth;
+  if (count == 0) return;
+  for_panels(whole, [&](auto width, long first) {
+    add_panel_rows<width>(row, count, x, matrix + columns.begin + first, size, y + columns.begin + first);
   });
-  for (int k = 0; k < rows; ++k) y[row[k]] += sum(totals[k]);
+  if (rest == 0) return;
+  const long last = columns.begin + whole * kWidth;
+  Vector total = load_first(y + last, rest);
+  for (long i = 0; i < count; ++i) total += x[row[i]] * load_first(matrix + row[i] * size + last, rest);
+  store_first(y + last, total, rest);
 }
 
+// y[row] += x . matrix[row] for some rows.
+inline void add_whole_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, float* y) {
+  constexpr long at_once = 64;
+  const long whole = size / kWidth, rest = size % kWidth;
+  for (long begin = 0; begin < count; begin += at_once, row += at_once) {
+    const long rows = std::min(at_once, count - begin);
+    Vector totals[at_once] = {};
+    for_panels(whole, [&](auto width, long first) {
+      add_panel_dots<width>(row, rows, x + first, matrix + first, size, totals);
+    });
+    for (long i = 0; i < rows; ++i) {
+      const long last = whole * kWidth;
+      if (rest) totals[i] += load_first(x + last, rest) * load_first(matrix + row[i] * size + last, rest);
+      y[row[i]] += sum(totals[i]);
+    }
+  }
+}
+
+// The same where only some columns of x are not zero.
 template <int rows>
-inline void add_some_dots(const int32_t* row, const float* x, const int32_t* column, long columns, const float* matrix,
-                          long size, float* y) {
+inline void add_picked_dots(const int32_t* row, const float* x, const int32_t* column, long columns,
+                            const float* matrix, long size, float* y) {
   const float* source[rows];
   float totals[rows] = {};
   for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size;
@@ -218,17 +271,14 @@ inline void add_some_dots(const int32_t* row, const float* x, const int32_t* col
   for (int k = 0; k < rows; ++k) y[row[k]] += totals[k];
 }
 
-// `columns` has room for all of them and a vector more.
+// y[row] += x . matrix[row] for some rows. `columns` has room for all of them and a vector more.
 inline void add_dots(const int32_t* row, long count, const float* x, const float* matrix, long size, int32_t* columns,
                      float* y) {
   const long most = size / kFewColumnsOf, found = nonzeros(x, size, most, columns);
+  if (found > most) return add_whole_dots(row, count, x, matrix, size, y);
   long i = 0;
-  if (found <= most) {
-    for (; i + 4 <= count; i += 4) add_some_dots<4>(row + i, x, columns, found, matrix, size, y);
-    for (; i < count; ++i) add_some_dots<1>(row + i, x, columns, found, matrix, size, y);
-  }
-  for (; i + 4 <= count; i += 4) add_some_dots<4>(row + i, x, matrix, size, y);
-  for (; i < count; ++i) add_some_dots<1>(row + i, x, matrix, size, y);
+  for (; i + 8 <= count; i += 8) add_picked_dots<8>(row + i, x, columns, found, matrix, size, y);
+  for (; i < count; ++i) add_picked_dots<1>(row + i, x, columns, found, matrix, size, y);
 }
 
 // Whether the outer products of rows of a and b have so few sums that they come cheaper one by one: each costs about as
