@@ -18,6 +18,8 @@ Activation = Literal["tanh", "sigmoid", "rectifier"]
 Predicted = Literal["keys", "symbols", "numbers"]
 """What is predicted at a step: keys that are on or off, one symbol of a vocabulary, or numbers."""
 
+LONGEST_NAME = 4096
+"""Characters of a setting that is text; `data` may be a path."""
 OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
     "keys": ("bernoulli", "nade", "rbm"),
     "symbols": ("softmax", "factored", "tree"),
@@ -200,6 +202,12 @@ class TrainConfig:
             if hasattr(value, "item"):  # a NumPy scalar
                 object.__setattr__(self, name, value.item())
         check_types(as_dict(self))
+        for name in ("recipe", "data"):
+            if getattr(self, name).startswith("-"):  # in a command that repeats the run, it would be an option
+                raise InputError(f"{name} cannot begin with a hyphen: got {getattr(self, name)}", fields=[name])
+        for name, value in as_dict(self).items():
+            if isinstance(value, str) and len(value) > LONGEST_NAME:
+                raise InputError(f"{name} has {len(value)} characters: expected at most {LONGEST_NAME}", fields=[name])
         parse_cell(self.cell)
         for rule in RULES:
             rule.check(self)

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+LONGEST = 3000
+"""Characters of a message; what a file holds in place of a name may have a million."""
+
 
 class InputError(Exception):
     """Bad input: the message says in one line what was expected, what was given and what to do.
 
     Messages may quote file names and contents, so characters that could move a terminal's cursor or start a second line
-    are escaped.
+    are escaped, and the middle of a very long text is left out.
 
     Args:
         message: refers to settings and arguments by their Python names, such as `hidden_size`.
@@ -15,12 +18,21 @@ class InputError(Exception):
     """
 
     def __init__(self, message: str, *, fields: Sequence[str] = ()):
-        super().__init__(printable(message))
+        super().__init__(shortened(printable(shortened(message, LONGEST)), LONGEST))
         self.fields = tuple(fields)
 
 
 class Diverged(Exception):
     """Training produced non-finite numbers; the message says where, and what to try."""
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most about `most` characters, if need be without its middle.
+
+    >>> shortened("abcdefghij", 6)
+    'abcd … ij'
+    """
+    return text if len(text) <= most else f"{text[: most - most // 3]} … {text[-(most // 3) :]}"
 
 
 def printable(text: str) -> str:

@@ -22,6 +22,7 @@ from longspan import __version__, recipes
 from longspan.arms.protocol import LETTER_SETTINGS, Shard
 from longspan.arms.records import Settings, read_lines
 from longspan.arms.runner import append_line, processor_name
+from longspan.bounds import Seconds, Share, Text, Whole
 from longspan.config import TrainConfig, as_dict
 from longspan.data.synthetic import TASKS, WRONG_SHARE
 from longspan.data.tasks import LONGEST_SPAN, TaskData
@@ -106,21 +107,21 @@ METHODS = {
 class Attempt(msgspec.Struct, frozen=True):
     """How one run ended: a slot that tunes, or a fresh seed with the settings of the best slot."""
 
-    task: str
+    task: Text
     span: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_SPAN)]
-    method: str
+    method: Text
     stage: Literal["tuning", "seed"]
-    number: int
+    number: Whole
     solved: bool
-    error_rate: float
+    error_rate: Share
     """Share of wrong sequences: of validation in tuning, of the test split for a seed."""
-    seconds: float
-    epochs: int
-    status: str
+    seconds: Seconds
+    epochs: Whole
+    status: Text
     settings: Settings
-    version: str
-    processor: str
-    limit: float = SECONDS
+    version: Text
+    processor: Text
+    limit: Seconds = SECONDS
     """Processor seconds that the run might use; lines without it are of the usual limit."""
 
     @property
@@ -234,9 +235,9 @@ def best_slot(attempts: list[Attempt], task: str, span: int, method: str) -> Att
 class Bridged:
     """What a method reached at a span: seeds that solved the task, of how many, and their median seconds."""
 
-    task: str
-    span: int
-    method: str
+    task: Text
+    span: Whole
+    method: Text
     solved: int
     seeds: int
     slots_solved: int

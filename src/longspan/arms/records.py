@@ -13,13 +13,14 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import msgspec
 
 from longspan.arms.protocol import MOST_SLOTS, RECIPE_SLOT, Definition
+from longspan.bounds import Figure, Seconds, Setting, Text, Whole
 from longspan.errors import InputError
 from longspan.files import is_plain_name, read_json, read_limited, write_atomic
 from longspan.limits import RESULT_LINE_BYTES, RESULT_VALUES, RESULTS_BYTES
 
 RESULTS, TIMINGS, WINNERS, DEFINITION = ".jsonl", ".timing.jsonl", ".winners.jsonl", ".definition.json"
-Settings = Annotated[dict[str, bool | int | float | str | None], msgspec.Meta(max_length=RESULT_VALUES)]
-Scores = Annotated[dict[str, float], msgspec.Meta(max_length=RESULT_VALUES)]
+Settings = Annotated[dict[Text, Setting], msgspec.Meta(max_length=RESULT_VALUES)]
+Scores = Annotated[dict[Text, Figure], msgspec.Meta(max_length=RESULT_VALUES)]
 
 
 class _OfSlot(msgspec.Struct, frozen=True):
@@ -28,9 +29,9 @@ class _OfSlot(msgspec.Struct, frozen=True):
     Lines come from other machines and people; what they name becomes part of names of files and of pages.
     """
 
-    data: str
+    data: Text
     slot: Annotated[int, msgspec.Meta(ge=RECIPE_SLOT, lt=MOST_SLOTS)]
-    arm: str
+    arm: Text
 
     def __post_init__(self) -> None:
         for what in ("data", "definition", "version", "instruction_set"):
@@ -45,14 +46,14 @@ class SlotResult(_OfSlot, frozen=True):
     """How one slot of one arm ended."""
 
     status: Literal["done", "diverged"]
-    valid: float | None
+    valid: Figure | None
     """Best validation log-likelihood in nats; None if the slot diverged."""
-    train: float | None
+    train: Figure | None
     """Log-likelihood of the training split with those weights."""
-    best_epoch: int | None
-    epochs: int
-    updates: int
-    reason: str
+    best_epoch: Whole | None
+    epochs: Whole
+    updates: Whole
+    reason: Text
     settings: Settings
     """The settings that were drawn."""
     definition: str
@@ -67,13 +68,13 @@ class SlotResult(_OfSlot, frozen=True):
 class WinnerResult(_OfSlot, frozen=True):
     """How the slot that validation chose for an arm ended with a fresh seed, and its scores on the test split."""
 
-    seed: int
+    seed: Whole
     status: Literal["done", "diverged"]
-    valid: float | None
-    train: float | None
+    valid: Figure | None
+    train: Figure | None
     test: Scores
     """Scores by the names of metrics; empty if it diverged."""
-    updates: int
+    updates: Whole
     definition: str
     version: str
     instruction_set: str
@@ -87,8 +88,8 @@ class SlotTiming(_OfSlot, frozen=True):
     """The time that one slot of one arm took."""
 
     definition: str
-    processor_seconds: float
-    processor: str
+    processor_seconds: Seconds
+    processor: Text
 
     @property
     def key(self) -> tuple:

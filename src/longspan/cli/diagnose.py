@@ -1,6 +1,7 @@
 """`longspan diagnose`: how far a model remembers, how it was trained, what is wrong and what to do."""
 
 import math
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def lines_of(found) -> Iterator[str]:
     yield from _unit_lines(seen)
     yield from _training_lines(seen)
     yield ""
-    yield f"Drawn:  longspan report {seen.run} -o report.html"
+    yield f"Drawn:  longspan report {shlex.quote(seen.run)} -o report.html"
 
 
 def _finding_lines(number: int, finding) -> Iterator[str]:

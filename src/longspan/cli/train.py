@@ -5,6 +5,7 @@ JAX is imported when it is needed: after the options are parsed, the data are lo
 
 import dataclasses
 import functools
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -363,10 +364,11 @@ def _is_played(run: Run) -> bool:
 def next_commands(run: Run, split: str) -> str:
     """Commands to try on a run whose scores were just shown, one per line."""
     kind = "series" if run.data.next_step else run.data.kind
-    commands = [f"sample {run.path} {SAMPLED_AS[kind]}"] if kind in SAMPLED_AS else []
+    path = shlex.quote(str(run.path))
+    commands = [f"sample {path} {SAMPLED_AS[kind]}"] if kind in SAMPLED_AS else []
     if kind in PIECE and _is_played(run):
-        commands.append(f"play {run.path} -o play.html")
-    commands += [f"diagnose {run.path}", f"evaluate {run.path} --split {'valid' if split == 'test' else 'test'}"]
+        commands.append(f"play {path} -o play.html")
+    commands += [f"diagnose {path}", f"evaluate {path} --split {'valid' if split == 'test' else 'test'}"]
     return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
 
 

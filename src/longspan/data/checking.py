@@ -12,6 +12,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 
 from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset, array_of, whole
+from longspan.data.vocabulary import check_vocabulary
 from longspan.errors import InputError
 from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT
 
@@ -58,6 +59,8 @@ def check_record(record: DataRecord, where: str) -> None:
     for field, names in (("vocabulary", record.vocabulary), ("labels", record.labels), ("columns", columns)):
         if names is not None and len(names) != record.size:
             raise InputError(f"{where}: {field} has {len(names)} names: expected one for each of {record.size}")
+    if record.kind == "text" and record.vocabulary is not None:
+        check_vocabulary(record.vocabulary, record.unit or "character", where)
     scalings = (record.input_scaling, record.input_size or record.size), (record.target_scaling, record.size)
     for scaling, size in scalings:
         if scaling is not None and not scaling.fits(size):

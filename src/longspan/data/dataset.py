@@ -24,6 +24,9 @@ SPLITS = ("train", "valid", "test")
 Progress = Callable[[str, int, int], None]
 """Called while data are loaded: a description of the work, the amount done, and the total (0 if unknown)."""
 
+Unit = Literal["word", "token", "character", "byte"]
+"""What a symbol of a text is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
+
 TargetKind = Literal["frames", "words", "characters", "classes", "numbers", "measurements", "switches", "labels"]
 """The kind of target, by which recipes choose their settings; the last three are numbers, keys and classes of a user's
 own sequences."""
@@ -38,7 +41,6 @@ _PREDICTED: Mapping[str, Predicted] = {
     "classes": "symbols",
     "numbers": "numbers",
 }
-
 
 USUAL_MEMORIES: Mapping[TargetKind, str] = {"frames": "recall", "words": "cache+dynamic", "characters": "recall"}
 """The memory that suits a kind of target; the others have no past to recall, since they are not the next inputs."""
@@ -112,7 +114,7 @@ class DataRecord(msgspec.Struct, frozen=True):
     input_size: int | None = None
     """Number of input symbols or numbers, if they differ from what is predicted."""
     vocabulary: list[str] | None = None
-    unit: str | None = None
+    unit: Unit | None = None
     frames_per_beat: int | None = None
     octave_shift: int = 0
     end_token: int | None = None

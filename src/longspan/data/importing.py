@@ -10,7 +10,7 @@ from pathlib import Path
 
 from longspan.data.archive import Storable, read_set, write_set
 from longspan.data.benchmarks import BUILT_IN, imported_directory
-from longspan.data.dataset import Progress
+from longspan.data.dataset import Progress, Unit
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.music_folder import Skipped, gather_music
 from longspan.data.own import Sequences
@@ -18,7 +18,6 @@ from longspan.data.own_arrays import Kind
 from longspan.data.own_files import TABLES, read_array, read_table
 from longspan.data.splitting import SONG_SHARES
 from longspan.data.text import DEFAULT_VOCABULARY_SIZE, load_text_file
-from longspan.data.vocabulary import Unit
 from longspan.errors import InputError
 from longspan.files import user_path
 

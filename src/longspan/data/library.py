@@ -22,13 +22,12 @@ from longspan.data.benchmarks import (
 )
 from longspan.data.checking import check_dataset
 from longspan.data.chorales import chorales_available, load_chorales
-from longspan.data.dataset import Dataset, Progress, TargetKind
+from longspan.data.dataset import Dataset, Progress, TargetKind, Unit
 from longspan.data.music import read_benchmark_rolls
 from longspan.data.music_folder import gather_music
 from longspan.data.own_files import TABLES, read_own_file
 from longspan.data.tasks import TaskData
 from longspan.data.text import load_text_file, read_benchmark_text
-from longspan.data.vocabulary import Unit
 from longspan.errors import InputError
 from longspan.files import user_path
 

@@ -14,12 +14,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from longspan.bounds import Whole
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, Scaling, TargetKind, fingerprint_of
 from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
 from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
 from longspan.errors import InputError
+from longspan.limits import VOCABULARY
 
 RECORD_KINDS: Mapping[Kind, Literal["numbers", "keys", "classes"]] = {
     "numbers": "numbers",
@@ -29,6 +31,8 @@ RECORD_KINDS: Mapping[Kind, Literal["numbers", "keys", "classes"]] = {
 EVALUATION_LANES = 16
 MOST_PADDED = 2**28
 """Numbers in the chunks of a split, padding included."""
+MOST_SYMBOLS = 2 * VOCABULARY + 1
+"""Symbols that are numbers may leave out half of them; one more precedes each sequence."""
 
 
 class Pair(NamedTuple):
@@ -44,8 +48,8 @@ class Description(msgspec.Struct, frozen=True):
 
     input_kind: Kind
     target_kind: Kind
-    input_size: int
-    target_size: int
+    input_size: Whole
+    target_size: Whole
     next_step: bool = False
     at_end: bool = False
     """Whether each sequence has one target, at its last step."""
@@ -257,6 +261,11 @@ class Sequences(Dataset):
 
 def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> None:
     """Refuse arrays that are not what their description says, as those of a damaged file may be."""
+    if description.next_step:
+        start = int(description.target_kind == "symbols")
+        same = description.input_kind == description.target_kind
+        if not same or description.input_size != description.target_size + start:
+            raise InputError("the stored targets are not the next step of the inputs; import their source again")
     every = [pair for split in SPLITS for pair in pairs[split]]
     for leaf, kind, size in (
         (0, description.input_kind, description.input_size),
@@ -265,6 +274,7 @@ def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> 
         for array in (pair[leaf] for pair in every):
             if kind == "symbols":
                 right = array.ndim == 1 and array.dtype == np.int32 and array.min() >= 0 and array.max() < size
+                right = right and 2 <= size <= MOST_SYMBOLS
             else:
                 dtype = np.float32 if kind == "numbers" else np.uint8
                 right = array.ndim == 2 and array.dtype == dtype and array.shape[1] == size

@@ -49,7 +49,7 @@ def sequence_baselines(data: Sequences, split: str) -> OwnBaselines:
     rows: list[tuple[str, dict[str, float]]] = [(usual, _constant(data, split))]
     if data.description.next_step:
         rows.append(("the last step again", _repeated(data, split)))
-    if data.description.target_size <= MOST_OUTPUTS:
+    if data.description.target_size <= MOST_OUTPUTS and _has_few_inputs(data):
         rows.append(_linear_row(data, split))
     return OwnBaselines(tuple(rows))
 
@@ -59,8 +59,12 @@ def _number_rows(data: Sequences, split: str) -> list[tuple[str, dict[str, float
     rows = [("the mean", _number_scores(data, split, lambda pair: np.broadcast_to(mean, pair.targets.shape)))]
     if data.description.next_step:
         rows.append(("the last value", _number_scores(data, split, lambda pair: pair.inputs)))
-    label, figures = _linear_row(data, split)
-    return [*rows, (label, figures)]
+    return [*rows, _linear_row(data, split)] if _has_few_inputs(data) else rows
+
+
+def _has_few_inputs(data: Sequences) -> bool:
+    """Whether a linear model of the inputs stays small: symbols, unlike numbers, become one column for each."""
+    return data.description.input_kind != "symbols" or data.description.input_size <= MOST_FEATURES
 
 
 def _number_scores(data: Sequences, split: str, predict) -> dict[str, float]:

@@ -9,15 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, cast
 
 import numpy as np
 
-from longspan.data.dataset import DataRecord
+from longspan.data.dataset import DataRecord, Unit
 from longspan.errors import InputError, printable
-
-Unit = Literal["word", "token", "character", "byte"]
-"""What a symbol is: a word between blanks, a word or a punctuation mark, a character, or a byte of UTF-8."""
 
 END = "\n"
 UNKNOWN: dict[Unit, str] = {"word": "<unk>", "token": "<unk>", "character": "\ufffd", "byte": "\ufffd"}
@@ -83,7 +79,7 @@ class Vocabulary:
             raise InputError(
                 f"the record of the text names {len(record.vocabulary or ())} of its {record.size} symbols"
             )
-        return Vocabulary(cast(Unit, record.unit or "character"), tuple(record.vocabulary or ()))
+        return Vocabulary(record.unit or "character", tuple(record.vocabulary or ()))
 
     def without_unknown(self) -> np.ndarray | None:
         """What sampling must hold so that it never draws the unknown token; None if there is none."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from longspan.bounds import Figure, Share, Size, Text, check_lengths
 from longspan.training.runs import Run
 
 
@@ -19,15 +20,18 @@ class Course(msgspec.Struct, frozen=True):
         dead: fraction of units that never move after every epoch, likewise.
     """
 
-    status: str
-    reason: str
-    train: list[float | None]
-    valid: list[float]
-    rates: list[float | None]
-    clipped: list[float | None]
-    norms: list[float | None]
-    gradients: list[dict[str, float]] = []
-    dead: list[float] = []
+    status: Text
+    reason: Text
+    train: list[Figure | None]
+    valid: list[Figure]
+    rates: list[Size | None]
+    clipped: list[Share | None]
+    norms: list[Size | None]
+    gradients: list[dict[Text, Size | None]] = []
+    dead: list[Share | None] = []
+
+    def __post_init__(self) -> None:
+        check_lengths(train=self.train, valid=self.valid)
 
     @property
     def best_epoch(self) -> int | None:

@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from longspan.bounds import Figure, Share, Whole
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks, Dataset
 from longspan.data.recall import identities, longest_matches
@@ -41,15 +42,15 @@ class DataChecks(msgspec.Struct, frozen=True):
             more; None for data that do not continue themselves.
     """
 
-    echo: dict[int, float]
-    explained: tuple[float, float] | None
-    cut: float
-    longest_train: int
-    longest_valid: int
-    full_chunks: float
-    overlap: float
-    alike: float
-    hits: tuple[float, float] | None
+    echo: dict[int, Share]
+    explained: tuple[Figure, Figure] | None
+    cut: Share
+    longest_train: Whole
+    longest_valid: Whole
+    full_chunks: Share
+    overlap: Share
+    alike: Share
+    hits: tuple[Share, Share] | None
 
 
 def check_data(data: Dataset, config: TrainConfig) -> DataChecks:

@@ -5,13 +5,12 @@ long or too short, then units, then memory, then how well and how long the model
 on made-up melodies, sentences and tasks; `python -m benchmarks.diagnosis` tries them on other data.
 """
 
-import hashlib
 from collections.abc import Mapping
 
 import msgspec
 
 from longspan.config import TrainConfig
-from longspan.data.dataset import Dataset
+from longspan.data.dataset import Dataset, TargetKind
 from longspan.diagnostics import data_conditions, model_conditions, step_conditions
 from longspan.diagnostics.case import Case, Condition, Finding
 from longspan.diagnostics.measures import LAGS, STEPS, Measures, measure
@@ -45,11 +44,15 @@ class Diagnosis(msgspec.Struct, frozen=True):
         findings: the conditions that hold, causes before what follows from them; empty if nothing is wrong.
         measures: everything that was measured.
         model: checksum of the weights examined, so that a diagnosis of other weights is not shown.
+        target_kind: what the run predicts.
+        in_python: whether remedies are Python, because the data were handed in from there.
     """
 
     findings: list[Finding]
     measures: Measures
     model: str
+    target_kind: TargetKind
+    in_python: bool = False
 
     @property
     def verdict(self) -> str:
@@ -68,6 +71,15 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return True
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """What is read of a diagnosis that a run folder keeps: all but the findings."""
+
+    measures: Measures
+    model: str
+    target_kind: TargetKind
+    in_python: bool = False
+
+
 def diagnose_run(
     run: Run, data: Dataset, *, split: str = "valid", lags: int = LAGS, steps: int = STEPS, in_python: bool = False
 ) -> Diagnosis:
@@ -82,25 +94,28 @@ def diagnose_run(
         in_python: whether the data were handed in from Python, so that remedies are Python, too.
     """
     seen = measure(run, data, split=split, lags=lags, steps=steps)
-    prescriber = Prescriber(run, data.target_kind, in_python=in_python)
-    return Diagnosis(findings_of(seen, run.config, prescriber), seen, _checksum(run))
+    return _judged(run, Kept(seen, run.model_checksum(), data.target_kind, in_python))
 
 
 def kept_diagnosis(run: Run) -> Diagnosis | None:
-    """The diagnosis kept in a run folder, if it is of the weights that are there now."""
+    """The diagnosis kept in a run folder, if it is of the weights that are there now.
+
+    Findings are derived again from what was measured: commands to paste never come from a file.
+    """
     kept = run.diagnosis()
     if kept is None:
         return None
     try:
-        found = msgspec.convert(kept, Diagnosis, str_keys=True)
+        found = msgspec.convert(kept, Kept, str_keys=True)
     except msgspec.ValidationError:  # of another version
         return None
-    return found if found.model == _checksum(run) else None
+    return _judged(run, found) if found.model == run.model_checksum() else None
 
 
-def _checksum(run: Run) -> str:
-    file = run.path / "model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+def _judged(run: Run, kept: Kept) -> Diagnosis:
+    prescriber = Prescriber(run, kept.target_kind, in_python=kept.in_python)
+    findings = findings_of(kept.measures, run.config, prescriber)
+    return Diagnosis(findings, kept.measures, kept.model, kept.target_kind, kept.in_python)
 
 
 def findings_of(seen: Measures, config: TrainConfig, prescribe: Prescriber) -> list[Finding]:

@@ -6,7 +6,7 @@ the run's own objective and optimizer.
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from longspan.bounds import Figure, Positive, Share, Size, Text, check_lengths
 from longspan.data.dataset import Chunks, Dataset
 from longspan.models.parts import split_constants
 from longspan.training.objective import Context, Objective
@@ -48,11 +49,14 @@ class Cut(msgspec.Struct, frozen=True):
         clipped: where it ends as it is made; None if nothing clips.
     """
 
-    distances: list[float]
-    chunk: list[float | None]
-    sample: list[float | None]
-    unclipped: float
-    clipped: float | None
+    distances: Annotated[list[Figure], msgspec.Meta(min_length=1)]
+    chunk: list[Figure | None]
+    sample: list[Figure | None]
+    unclipped: Figure
+    clipped: Figure | None
+
+    def __post_init__(self) -> None:
+        check_lengths(distances=self.distances, chunk=self.chunk, sample=self.sample)
 
 
 class Landscape(msgspec.Struct, frozen=True):
@@ -72,17 +76,22 @@ class Landscape(msgspec.Struct, frozen=True):
         rate_scale: factor to which the schedule has lowered the learning rate.
     """
 
-    norms: list[float]
-    threshold: float | None
-    loss: float
+    norms: Annotated[list[Size], msgspec.Meta(min_length=1)]
+    threshold: Size | None
+    loss: Figure
     along_gradient: Cut | None
     along_update: Cut | None
-    multiples: list[float]
-    multiple_losses: list[float | None]
-    farther: list[float]
-    farther_losses: list[float | None]
-    update_ratios: dict[str, float]
-    rate_scale: float
+    multiples: list[Positive]
+    multiple_losses: list[Figure | None]
+    farther: list[Positive]
+    farther_losses: list[Figure | None]
+    update_ratios: dict[Text, Size]
+    rate_scale: Share
+
+    def __post_init__(self) -> None:
+        check_lengths(multiples=self.multiples, multiple_losses=self.multiple_losses)
+        if self.farther:
+            check_lengths(farther=self.farther, farther_losses=self.farther_losses[1:])
 
     @property
     def best_multiple(self) -> float | None:

@@ -3,6 +3,7 @@
 import equinox as eqx
 import msgspec
 
+from longspan.bounds import Figure, Size, Text, Whole
 from longspan.data.dataset import Dataset
 from longspan.diagnostics.course import Course, course_of
 from longspan.diagnostics.data_checks import DataChecks, check_data
@@ -31,24 +32,24 @@ class Standards(msgspec.Struct, frozen=True):
         stake: what knowledge could save over the rates: all of their loss; for numbers, half the targets' variance.
     """
 
-    train: float
-    valid: float
-    rates: float
-    stake: float
+    train: Figure
+    valid: Figure
+    rates: Figure
+    stake: Size
 
 
 class Measures(msgspec.Struct, frozen=True):
     """Everything measured of a run; None where a measure has no meaning or nothing to measure."""
 
-    run: str
-    recipe: str
-    data: str
-    kind: str
+    run: Text
+    recipe: Text
+    data: Text
+    kind: Text
     """What the data are: music, text, keys, classes or numbers."""
-    split: str
-    steps: int
-    sequences: int
-    weights: str
+    split: Text
+    steps: Whole
+    sequences: Whole
+    weights: Text
     """The weights examined: the best ones, or those of the last checkpoint where there are none."""
     gradient: GradientByLag
     lyapunov: Lyapunov

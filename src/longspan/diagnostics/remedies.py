@@ -1,5 +1,6 @@
 """Remedies as commands to paste, and what each brought where this project measured it."""
 
+import shlex
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -51,7 +52,7 @@ def measured() -> dict[str, Brought]:
 
 
 class Prescriber:
-    """Writes commands that repeat a run with other settings.
+    """Writes commands that repeat a run with other settings; its names may be anybody's, and are quoted.
 
     Args:
         run: the run to be repeated.
@@ -71,16 +72,17 @@ class Prescriber:
         if self.in_python:
             given = "".join(f", {name}={name}" for name in self.run.handed_in)
             arguments = "".join(f", {name}={value!r}" for name, value in own.items())
-            return Remedy(what, f'longspan.train("{recipe}", data{given}{arguments})', changes)
-        flags = "".join(f" --{name.replace('_', '-')} {setting(value)}" for name, value in own.items())
-        return Remedy(what, f"longspan train {recipe} --data {self.run.config.data}{flags}", changes)
+            return Remedy(what, f"longspan.train({_literal(recipe)}, data{given}{arguments})", changes)
+        flags = "".join(f" --{name.replace('_', '-')} {shlex.quote(setting(value))}" for name, value in own.items())
+        data = shlex.quote(self.run.config.data)
+        return Remedy(what, f"longspan train {shlex.quote(recipe)} --data {data}{flags}", changes)
 
     def resume(self, what: str, max_epochs: int) -> Remedy:
         """Continue the run for more epochs."""
         path, changes = self.run.path, {"max_epochs": max_epochs}
         if self.in_python:
             return self.train(what, **changes)
-        return Remedy(what, f"longspan resume {path} --max-epochs {max_epochs}", changes)
+        return Remedy(what, f"longspan resume {shlex.quote(str(path))} --max-epochs {max_epochs}", changes)
 
     def _own_settings(self) -> Mapping[str, Any]:
         """Settings of the run that differ from what its recipe ships for its data."""
@@ -95,3 +97,8 @@ class Prescriber:
             for name, value in as_dict(config).items()
             if value != usual[name] and name not in ("recipe", "data")
         }
+
+
+def _literal(text: str) -> str:
+    """A text as Python writes it, in double quotes."""
+    return msgspec.json.encode(text).decode()

@@ -6,6 +6,7 @@ much a small change of the state grows per step, direction by direction.
 """
 
 import math
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from longspan.bounds import Whole
 from longspan.models.model import SequenceModel
 from longspan.probes.steps import FlatCell, Steps, Walk, spread
 
@@ -23,13 +25,16 @@ SMALLEST = 1e-10
 """Stretching of a direction below which float32 cannot tell it from zero."""
 LARGEST = 700.0
 """Logarithm beyond which numbers are not told apart; states that overflowed have it."""
+Norm = Annotated[float, msgspec.Meta(ge=0, le=1.1 * math.exp(LARGEST))]
+Exponent = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+"""Within the logarithms of what single precision can tell apart."""
 
 
 class GradientByLag(msgspec.Struct, frozen=True):
     """Mean length of the gradient that a counted step's loss sends k steps back, for k = 0, 1, ..."""
 
-    norms: list[float]
-    steps: int
+    norms: Annotated[list[Norm], msgspec.Meta(min_length=1)]
+    steps: Whole
     """Number of counted steps examined."""
 
     @property
@@ -46,9 +51,9 @@ class GradientByLag(msgspec.Struct, frozen=True):
 class Lyapunov(msgspec.Struct, frozen=True):
     """The largest Lyapunov exponents of the driven states, in nats per step, largest first."""
 
-    exponents: list[float]
-    sequences: int
-    steps: int
+    exponents: Annotated[list[Exponent], msgspec.Meta(min_length=1)]
+    sequences: Whole
+    steps: Whole
     """Number of steps over which they were measured in each sequence."""
 
 

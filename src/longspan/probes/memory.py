@@ -1,5 +1,7 @@
 """How far back a model remembers: its score when its past is cut off, and its loss at steps that repeat the past."""
 
+from typing import Annotated
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
+from longspan.bounds import Figure, Positive, Share, Size, Whole, check_lengths
 from longspan.data.dataset import Dataset
 from longspan.data.recall import identities, longest_matches
 from longspan.models.model import SequenceModel
@@ -16,6 +19,9 @@ from longspan.probes.steps import FlatCell, Steps, Walk, log_probs, steps_of
 LONGEST_CUT = 128
 BUCKETS = (1, 2, 3, 5, 9, 17, 33)
 """Smallest match length of each bucket; the last one has no end."""
+
+
+Length = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 class History(msgspec.Struct, frozen=True):
@@ -29,11 +35,14 @@ class History(msgspec.Struct, frozen=True):
         steps: number of counted steps examined.
     """
 
-    lengths: list[int]
-    scores: list[float]
-    errors: list[float]
-    whole: float
-    steps: int
+    lengths: list[Length]
+    scores: list[Figure]
+    errors: list[Size]
+    whole: Figure
+    steps: Whole
+
+    def __post_init__(self) -> None:
+        check_lengths(lengths=self.lengths, scores=self.scores, errors=self.errors)
 
     @property
     def used(self) -> int | None:
@@ -47,11 +56,11 @@ class History(msgspec.Struct, frozen=True):
 class RepeatBucket(msgspec.Struct, frozen=True):
     """Repeats after a match of `shortest` or more steps, up to the next bucket."""
 
-    shortest: int
-    steps: int
-    loss: float
+    shortest: Length
+    steps: Whole
+    loss: Figure
     """Mean loss of the model, nats per step."""
-    reference_loss: float
+    reference_loss: Figure
 
 
 class Repeats(msgspec.Struct, frozen=True):
@@ -61,14 +70,14 @@ class Repeats(msgspec.Struct, frozen=True):
     the memoryless reference for one that does not.
     """
 
-    share: float
+    share: Share
     """Fraction of counted steps that are repeats."""
-    loss: float
-    loss_elsewhere: float
-    reference_loss: float
-    reference_loss_elsewhere: float
+    loss: Figure
+    loss_elsewhere: Positive
+    reference_loss: Figure
+    reference_loss_elsewhere: Positive
     buckets: list[RepeatBucket]
-    steps: int
+    steps: Whole
 
     @property
     def price(self) -> float:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from longspan.bounds import Share, Size, Text, Whole
 from longspan.data.dataset import Dataset
 from longspan.models.model import SequenceModel
 from longspan.models.parts import Cell
@@ -51,12 +52,12 @@ class Units(msgspec.Struct, frozen=True):
         typical_size: root of the mean square of a unit's output.
     """
 
-    count: int
-    dead: float
-    effective_rank: float
-    flat: float | None
-    flat_means: str
-    typical_size: float
+    count: Whole
+    dead: Share
+    effective_rank: Size
+    flat: Share | None
+    flat_means: Text
+    typical_size: Size
 
 
 def units(model: SequenceModel, steps: Steps, walked: Walk) -> Units:

@@ -66,6 +66,8 @@ class Chart(msgspec.Struct, frozen=True):
 def framed(chart: Chart) -> Chart:
     """The chart with a visible range that excludes outliers, if there are any."""
     values = sorted(y for series in chart.series for _, y in series.points)
+    if not values:
+        return chart
     warped = [math.log10(value) for value in values] if chart.y_log else values
     tail = max(math.floor(TAIL * len(warped)), int(len(warped) > 5))
     low, high = warped[tail], warped[-1 - tail]

@@ -1,5 +1,6 @@
 """The diagnosis of a run on its page: findings with their remedies, and charts of what was measured."""
 
+from collections.abc import Mapping
 from html import escape
 
 from longspan.diagnostics.case import Finding
@@ -87,13 +88,19 @@ def _watched(seen: Measures) -> list[Chart]:
     series = [
         Series(
             f"{lag} steps back",
-            [(float(epoch), each[lag] / each["0"]) for epoch, each in enumerate(records, 1) if each.get(lag, 0) > 0],
+            [(float(epoch), left) for epoch, each in enumerate(records, 1) if (left := _left(each, lag))],
             tone,
         )
         for lag, tone in zip(lags, tones, strict=False)
     ]
-    dead = [(float(epoch), 100 * share) for epoch, share in enumerate(seen.course.dead, 1)]
+    dead = [(float(epoch), 100 * share) for epoch, share in enumerate(seen.course.dead, 1) if share is not None]
     return [
         Chart("Gradient left, over training", "epoch", "share of lag 0", series, y_log=True),
         Chart("Dead units, over training", "epoch", "% of units", [Series("dead", dead, "fourth")]),
     ]
+
+
+def _left(norms: Mapping[str, float | None], lag: str) -> float:
+    """Share of the gradient at the step itself that is left at a lag; 0 where one of them is not known."""
+    here = norms.get("0")
+    return (norms.get(lag) or 0.0) / here if here else 0.0

@@ -163,7 +163,7 @@ def _memory(run: Run) -> MemoryValue | None:
     kept = (run.result() or {}).get("with_memory")
     if kept is None or "test" not in kept:
         return None
-    known = {name: value for name, value in kept["test"].items() if name in METRICS}
+    known = {name: value for name, value in kept["test"].items() if name in METRICS and value is not None}
     return msgspec.convert({**kept, "test": known}, MemoryValue)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from longspan.bounds import Figure, Setting, Size, Text, Whole
 from longspan.errors import InputError
 from longspan.files import folder_inside, read_json, write_atomic
 from longspan.metrics import METRICS
@@ -41,18 +42,18 @@ class Cell(NamedTuple):
 class Figures(msgspec.Struct, frozen=True):
     """The numbers of a cell, in the metric of its column, and accuracy as a fraction."""
 
-    train: float | None
-    test: float
-    accuracy: float | None = None
-    test_error: float | None = None
+    train: Figure | None
+    test: Figure
+    accuracy: Figure | None = None
+    test_error: Figure | None = None
     """Standard error of `test` if that is an estimate."""
 
 
 class Repetition(msgspec.Struct, frozen=True):
     """A run of the winning settings with one seed."""
 
-    seed: int
-    valid_log_likelihood: float
+    seed: Whole
+    valid_log_likelihood: Figure
     figures: Figures
 
 
@@ -60,8 +61,8 @@ class CellResult(msgspec.Struct, frozen=True):
     """The content of results/TABLE/ROW--DATA.json."""
 
     table: TableName
-    row: str
-    data: str
+    row: Text
+    data: Text
     metric: MetricName
     paper: Figures
     ours: Figures | None
@@ -70,15 +71,15 @@ class CellResult(msgspec.Struct, frozen=True):
     """Standard deviation over seeds; None with fewer than two."""
     repetitions: list[Repetition]
     """Runs of the winning settings with each seed, that of the search first."""
-    trials: dict[str, int]
+    trials: dict[Text, Whole]
     """Number of slots of the search, by how they ended."""
-    frames_per_second: float | None
-    settings: dict
+    frames_per_second: Size | None
+    settings: dict[Text, Setting]
     search: StudyResult
     seeds: StudyResult | None = None
-    other_studies: dict[str, int] = {}
+    other_studies: dict[Text, Whole] = {}
     """Slot counts of earlier searches that did not beat the winner, keyed by study identity."""
-    handed_on: list[str] = []
+    handed_on: list[Text] = []
     """Studies, made by earlier versions, whose first slot was not run but adopted from another study."""
     format: int = FORMAT
 
@@ -110,6 +111,14 @@ def paper_figures(cell: Cell) -> Figures:
     return Figures(text.train, text.test)
 
 
+def _seed(search: StudyResult) -> int:
+    """The seed of the winner's settings."""
+    try:
+        return msgspec.convert(search.settings.get("seed"), Whole)
+    except msgspec.ValidationError as error:
+        raise InputError(f"the result of study {search.study} has no seed ({error}): restore it") from error
+
+
 def cell_result(
     cell: Cell,
     search: StudyResult,
@@ -118,9 +127,9 @@ def cell_result(
     handed_on: Sequence[str] = (),
 ) -> CellResult:
     """The result of a cell, given a search and, if there are any, the repetitions of its winner with other seeds."""
-    repetitions = [_repetition(cell, search.settings["seed"], search.winning)] if search.winning else []
+    repetitions = [_repetition(cell, _seed(search), search.winning)] if search.winning else []
     if seeds is not None:
-        first = search.settings["seed"] + 1
+        first = _seed(search) + 1
         repetitions += [
             _repetition(cell, first + trial.slot, trial) for trial in seeds.trials if trial.tested is not None
         ]

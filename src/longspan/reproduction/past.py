@@ -3,15 +3,53 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from longspan.bounds import Figure, Setting, Size, Text
+from longspan.files import read_json
 from longspan.metrics import number, setting
 from longspan.recipes import parse
 
 MEMORY, REPEATS = "memory", "repeats"
 """Folders beside the cells of the tables."""
+ADVICE = "restore it or remove it"
+
+
+class _Scores(msgspec.Struct, frozen=True):
+    log_likelihood: Figure
+    perplexity: Size | None = None
+
+
+class _Seed(msgspec.Struct, frozen=True):
+    recipe: Text
+    test_with_memory: _Scores
+
+
+class _Memories(msgspec.Struct, frozen=True):
+    """The content of memory/DATA.json."""
+
+    data: Text
+    seeds: list[_Seed]
+
+
+class _Examined(msgspec.Struct, frozen=True):
+    """A run whose repeats were examined; see `Repeating` for its figures."""
+
+    network: Text
+    changes: dict[Text, Setting]
+    test: Figure
+    price_of_a_repeat: Figure
+    without_memory: Figure
+    lost_without_past: Figure
+    lost_beyond_8: Figure
+
+
+class _Repeats(msgspec.Struct, frozen=True):
+    """The content of repeats/DATA.json."""
+
+    data: Text
+    runs: list[_Examined]
 
 
 class Remembering(msgspec.Struct, frozen=True):
@@ -72,9 +110,13 @@ def read_past(results: Path) -> Past:
     memories = {
         place: found
         for file in sorted((results / MEMORY).glob("*.json"))
-        for place, found in _remembering(_read(file)).items()
+        for place, found in _remembering(read_json(file, _Memories, ADVICE)).items()
     }
-    repeats = [row for file in sorted((results / REPEATS).glob("*.json")) for row in _repeating(_read(file))]
+    repeats = [
+        row
+        for file in sorted((results / REPEATS).glob("*.json"))
+        for row in _repeating(read_json(file, _Repeats, ADVICE))
+    ]
     return Past(memories, repeats)
 
 
@@ -90,38 +132,30 @@ def with_spread(value: float | None, spread: float | None, digits: int = 2) -> s
     return number(value, digits) + (f" ± {number(spread, digits)}" if known else "")
 
 
-def _read(file: Path) -> dict[str, Any]:
-    return msgspec.json.decode(file.read_bytes())
-
-
-def _remembering(document: dict[str, Any]) -> dict[tuple[str, str], Remembering]:
+def _remembering(document: _Memories) -> dict[tuple[str, str], Remembering]:
     by_row: dict[str, list[float]] = {}
-    for seed in document["seeds"]:
-        recipe, score = parse(seed["recipe"]), seed["test_with_memory"]
+    for seed in document.seeds:
+        recipe, score = parse(seed.recipe), seed.test_with_memory
         row = str(recipe._replace(letters=recipe.letters - {"w"}))
-        by_row.setdefault(row, []).append(score.get("perplexity", score["log_likelihood"]))
-    return {(row, document["data"]): Remembering(*_over_seeds(values), len(values)) for row, values in by_row.items()}
+        by_row.setdefault(row, []).append(score.log_likelihood if score.perplexity is None else score.perplexity)
+    return {(row, document.data): Remembering(*_over_seeds(values), len(values)) for row, values in by_row.items()}
 
 
-def _repeating(document: dict[str, Any]) -> list[Repeating]:
-    by_network: dict[str, list[dict]] = {}
-    for run in document["runs"]:
-        changes = [f"--{name.replace('_', '-')} {setting(value)}" for name, value in run["changes"].items()]
-        by_network.setdefault(" ".join([run["network"], *changes]), []).append(run)
-
-    def column(runs: list[dict], name: str) -> list[float]:
-        return [run[name] for run in runs]
-
+def _repeating(document: _Repeats) -> list[Repeating]:
+    by_network: dict[str, list[_Examined]] = {}
+    for run in document.runs:
+        changes = [f"--{name.replace('_', '-')} {setting(value)}" for name, value in run.changes.items()]
+        by_network.setdefault(" ".join([run.network, *changes]), []).append(run)
     return [
         Repeating(
-            data=document["data"],
+            data=document.data,
             network=network,
             seeds=len(runs),
-            test=_over_seeds(column(runs, "test")),
-            price=_over_seeds(column(runs, "price_of_a_repeat")),
-            memoryless=statistics.fmean(column(runs, "without_memory")),
-            lost_without_past=statistics.fmean(column(runs, "lost_without_past")),
-            lost_beyond_8=statistics.fmean(column(runs, "lost_beyond_8")),
+            test=_over_seeds([run.test for run in runs]),
+            price=_over_seeds([run.price_of_a_repeat for run in runs]),
+            memoryless=statistics.fmean(run.without_memory for run in runs),
+            lost_without_past=statistics.fmean(run.lost_without_past for run in runs),
+            lost_beyond_8=statistics.fmean(run.lost_beyond_8 for run in runs),
         )
         for network, runs in by_network.items()
     ]

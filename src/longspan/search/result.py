@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from longspan.bounds import Figure, Setting, Size, Text, Whole
 from longspan.errors import InputError
 from longspan.files import read_json, refuse_link
 from longspan.search.slots import Outcome, Slot
 from longspan.search.storage import hide_password
+from longspan.training.records import Environment
 from longspan.training.runs import Run
 
 if TYPE_CHECKING:
@@ -23,17 +25,17 @@ FORMAT = 1
 class Tested(msgspec.Struct, frozen=True, omit_defaults=True):
     """Scores of a slot's best weights on the splits that were not used to choose them."""
 
-    train: dict[str, float]
-    test: dict[str, float]
-    frames_per_second: float | None = None
+    train: dict[Text, Figure]
+    test: dict[Text, Figure]
+    frames_per_second: Size | None = None
     """Training frames or symbols per second, over an epoch with its validation."""
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     """One slot."""
 
-    slot: int
-    settings: dict
+    slot: Whole
+    settings: dict[Text, Setting]
     """The settings that differ from slot 0."""
     outcome: Outcome
     tested: Tested | None = None
@@ -42,19 +44,22 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
 class StudyResult(msgspec.Struct, frozen=True):
     """The content of result.json."""
 
-    study: str
-    identity: str
+    study: Text
+    identity: Text
     """Identity of the definition: slots of studies with the same identity are comparable."""
-    recipe: str
-    data: str
-    slots: int
-    winner: int | None
+    recipe: Text
+    data: Text
+    slots: Whole
+    winner: Whole | None
     """None if no slot finished with a score."""
-    settings: dict
+    settings: dict[Text, Setting]
     """All settings of the winner."""
     trials: list[Trial]
     environment: dict
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.environment, Environment)
 
     @property
     def winning(self) -> Trial | None:

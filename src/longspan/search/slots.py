@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from longspan.bounds import Figure, Seconds, Text, Whole
+
 if TYPE_CHECKING:  # it needs Optuna, which only those have who search
     from longspan.search.attempts import Attempt
 
@@ -32,14 +34,14 @@ class Outcome(msgspec.Struct, frozen=True):
     """How a slot ended; apart from `seconds`, independent of how often its workers were killed."""
 
     status: Literal["done", "diverged", "pruned", "lost"]
-    reason: str
-    valid_log_likelihood: float | None = None
-    train_log_likelihood: float | None = None
+    reason: Text
+    valid_log_likelihood: Figure | None = None
+    train_log_likelihood: Figure | None = None
     """Measured during training, in the best epoch."""
-    best_epoch: int | None = None
-    epochs: int = 0
-    seconds: float = 0.0
-    time_limit: float | None = None
+    best_epoch: Whole | None = None
+    epochs: Whole = 0
+    seconds: Seconds = 0.0
+    time_limit: Seconds | None = None
     """Processor seconds after which it was stopped; None if it ended by itself."""
 
 

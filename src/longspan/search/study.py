@@ -309,6 +309,11 @@ def _worker_of(attempt: Attempt) -> str | None:
 
 def create_or_continue(url: str, definition: Defined, slots: int) -> Study[Defined]:
     """The study of this name in the storage, created if necessary, with at least this number of slots."""
+    with storage.explain_outage(url), storage.explain_damage(url):
+        return _created_or_continued(url, definition, slots)
+
+
+def _created_or_continued(url: str, definition: Defined, slots: int) -> Study[Defined]:
     kind = type(definition)
     optuna = storage.import_optuna()
     rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)

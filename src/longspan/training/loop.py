@@ -19,7 +19,7 @@ import numpy as np
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
-from longspan.errors import Diverged
+from longspan.errors import Diverged, InputError
 from longspan.evaluation import SplitEvaluator
 from longspan.models.model import SequenceModel
 from longspan.models.parts import split_constants
@@ -201,6 +201,11 @@ def _descend_epoch(
             reach = source.config.averaging
             state.mean = running_mean(state.mean, state.params, made=made, since=since, reach=reach)
         after_block(info, count, total)
+    if not state.progress.steps_sum:  # of a checkpoint that was not written by a run
+        raise InputError(
+            f"a checkpoint ends epoch {state.progress.epoch + 1} at chunk {state.progress.position}, but no step of it "
+            "counted: restore an earlier one or start again"
+        )
 
 
 def _chunks_left(config: TrainConfig, progress: Progress, update_is_a_block: bool) -> int:

@@ -10,17 +10,17 @@ interrupted. People may add to it, so it has no checksum.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from longspan import __version__
+from longspan.bounds import Figure, Figures, Seconds, Share, Size, Text, Whole, check_lengths
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
 from longspan.errors import InputError, printable
 from longspan.metrics import METRICS, number
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Status = Literal["running", "interrupted", "diverged", "done"]
 
 
@@ -28,31 +28,31 @@ class Standing(msgspec.Struct, frozen=True):
     """The content of status.json."""
 
     status: Status = "running"
-    reason: str = ""
+    reason: Text = ""
 
 
 class Validation(msgspec.Struct, frozen=True):
     """A line of metrics.jsonl."""
 
     epoch: Whole
-    valid_log_likelihood: float
+    valid_log_likelihood: Figure
     step: Whole = 0
-    train_log_likelihood: float | None = None
+    train_log_likelihood: Figure | None = None
     exact: bool = True
     best: bool = False
-    gradient_norm: float | None = None
-    clipped: float | None = None
-    learning_rate: float | None = None
-    gradient_by_lag: dict[str, float | None] = {}
-    dead_units: float | None = None
+    gradient_norm: Size | None = None
+    clipped: Share | None = None
+    learning_rate: Size | None = None
+    gradient_by_lag: dict[Text, Size | None] = {}
+    dead_units: Share | None = None
 
 
 class Timing(msgspec.Struct, frozen=True):
     """A line of timing.jsonl."""
 
     epoch: Whole
-    seconds: float
-    processor_seconds: float = 0.0
+    seconds: Seconds
+    processor_seconds: Seconds = 0.0
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -63,13 +63,17 @@ class Trail(msgspec.Struct, frozen=True):
     steps: list[Whole]
     places: list[Whole]
 
+    def __post_init__(self) -> None:
+        check_lengths(steps=self.steps, places=self.places)
+
 
 class Remembered(msgspec.Struct, frozen=True):
     """The scores of a run with its memory."""
 
-    memory: str
-    recalled: float
-    test: dict[str, float | None] = {}
+    memory: Text
+    recalled: Share
+    test: Figures = {}
+    valid: Figures = {}
     learned_every: Whole | None = None
     trails: list[Trail] = []
 
@@ -77,22 +81,32 @@ class Remembered(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """The content of result.json."""
 
-    test: dict[str, float | None] = {}
-    baselines: dict[str, dict[str, float | None]] = {}
-    splits: dict[str, dict[str, float | None]] = {}
+    test: Figures = {}
+    valid: Figures = {}
+    baselines: dict[Text, Figures] = {}
+    splits: dict[Text, Figures] = {}
     with_memory: Remembered | None = None
 
 
 class Environment(msgspec.Struct, frozen=True):
     """The content of environment.json."""
 
-    versions: dict[str, str | None] = {}
+    versions: dict[Text, Text | None] = {}
+    python: Text | None = None
+    platform: Text | None = None
     earlier: list[dict[str, Any]] = []
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What memory.json holds besides the parameters, which each kind of memory checks itself."""
+
+    memory: Text
+    model: Text = ""
 
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 """What decoding and checking raise; a whole number may be too large to be a float."""
-Kind = type[Standing] | type[Validation] | type[Timing] | type[Result] | type[Environment] | type[dict]
+Kind = type[Standing] | type[Validation] | type[Timing] | type[Result] | type[Environment] | type[Memory] | type[dict]
 
 
 def document(content: bytes, kind: Kind, file: Path) -> dict:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longspan.errors import InputError
+
 SCALE = ":scale"
 """What the name of an array of scales adds to that of the matrix."""
 LARGEST = 127
@@ -33,7 +35,12 @@ class Rows(NamedTuple):
         return Rows(numbers.astype(np.int8), scales)
 
     def restored(self) -> np.ndarray:
-        """The matrix in single precision."""
+        """The matrix in single precision; refused unless each row has one scale: with more, the product is larger."""
+        if self.numbers.ndim != 2 or self.numbers.dtype != np.int8 or self.scales.shape != self.numbers.shape[:1]:
+            raise InputError(
+                f"expected rows of int8 with a scale for each, got {self.numbers.dtype}{self.numbers.shape} with "
+                f"{self.scales.shape}: restore model.safetensors"
+            )
         return self.numbers.astype(np.float32) * self.scales[:, None]
 
 

@@ -54,6 +54,8 @@ from longspan.training.seals import SealedFolder, arrays_of, discard_newer_check
 FORMAT = 2
 """Format 2 added checksums.json. Folders of format 1 have none and are opened with a warning."""
 OLDEST_FORMAT = 1
+PartName = Literal["model", "optimizer"]
+"""A part that a user may pass as an object."""
 
 
 def refuse_other_data(data: Dataset, fingerprint: str, name: str) -> None:
@@ -69,7 +71,7 @@ class RunDescription(msgspec.Struct, frozen=True):
     longspan: str
     config: dict
     data: DataRecord
-    handed_in: dict[str, str] = {}
+    handed_in: dict[PartName, str] = {}
     """Parts that were passed as objects instead of named, with a description of each."""
 
     @staticmethod
@@ -104,9 +106,9 @@ class Given:
     start: dict | None = None
     """Weights of another run to begin with; the folder keeps them, so they need not be given again."""
 
-    def described(self) -> dict[str, str]:
+    def described(self) -> dict[PartName, str]:
         """A description of each part, for the run folder."""
-        found = {}
+        found: dict[PartName, str] = {}
         if self.model is not None:
             found["model"] = f"{type(self.model.cell).__name__} with {type(self.model.output).__name__}"
         if self.optimizer is not None:
@@ -123,7 +125,7 @@ class Run:
         config: TrainConfig,
         data: DataRecord,
         given: Given | None = None,
-        handed_in: dict[str, str] | None = None,
+        handed_in: dict[PartName, str] | None = None,
     ):
         self.path = path
         self.config = config
@@ -132,7 +134,7 @@ class Run:
         self.handed_in = self.given.described() if handed_in is None else handed_in
         self.files = SealedFolder(path)
 
-    def part(self, name: Literal["model", "optimizer"]) -> Any:
+    def part(self, name: PartName) -> Any:
         """The user's part, or None if the config names it; raises if the run had one that is not given now."""
         part = getattr(self.given, name)
         if part is None and name in self.handed_in:
@@ -219,8 +221,19 @@ class Run:
         self.write_card()
 
     def check_data(self, data: Dataset) -> None:
-        """Refuse data other than those the run started with."""
+        """Refuse data other than those the run started with, or of other sizes than its model was made for.
+
+        The fingerprint says that the data are the same. What the record says of them decides the shapes of the model.
+        """
         refuse_other_data(data, self.data.fingerprint, self.config.data)
+        told = data.with_cues(self.config.cues, self.config.cue_dropout).record  # cues widen the inputs
+        for name in ("kind", "size", "input_size"):
+            expected, got = getattr(told, name), getattr(self.data, name)
+            if expected != got:
+                raise InputError(
+                    f"{self.path / 'config.json'} says that {name} of the data is {got}, but it is {expected}; restore "
+                    "it or start a new run"
+                )
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the run for writing, so that no other process trains it at the same time."""
@@ -301,7 +314,7 @@ class Run:
 
     def memory(self) -> dict | None:
         """The memory in the folder, which may have been fitted to earlier weights; None if there is none."""
-        return self._read_json("memory.json")
+        return self._read_json("memory.json", records.Memory)
 
     @property
     def memory_name(self) -> str | None:

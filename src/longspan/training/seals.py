@@ -36,7 +36,7 @@ from longspan.files import (
     temporary_name,
     write_atomic,
 )
-from longspan.limits import JSON_BYTES, RUN_FILE_BYTES, WEIGHTS_HEADER_BYTES
+from longspan.limits import JSON_BYTES, RESULTS_BYTES, RUN_FILE_BYTES, WEIGHTS_HEADER_BYTES
 from longspan.pretrained import HOME
 
 FILE = "checksums.json"
@@ -53,6 +53,13 @@ WHOLE = (
     "result.json",
     "diagnosis.json",
 )
+
+
+def most_bytes(name: str) -> int:
+    """Size that a file of a run may have: only weights are large."""
+    if name.endswith(".safetensors"):
+        return RUN_FILE_BYTES
+    return RESULTS_BYTES if name in GROWING else JSON_BYTES
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -163,7 +170,7 @@ class SealedFolder:
     def _content(self, name: str) -> bytes | None:
         """The content of a file as it is, vouched for or not; None if it does not exist."""
         file = self.path / name
-        return read_limited(file, RUN_FILE_BYTES, follow=self._may_link) if os.path.lexists(file) else None
+        return read_limited(file, most_bytes(name), follow=self._may_link) if os.path.lexists(file) else None
 
     def _known_size(self, name: str, content: bytes | None, known: list[Content]) -> int | None:
         """Size of the part of a file that matches a checksum; None if the file is damaged."""

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from jaxtyping import PyTree
 
+from longspan.bounds import Figure, Share, Size, Text, Whole
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.errors import InputError
@@ -33,14 +34,14 @@ a long time."""
 class Schedule(msgspec.Struct, frozen=True):
     """The state kept between validations."""
 
-    best: float | None = None
-    best_epoch: int = 0
-    last: float | None = None
-    stale: int = 0
+    best: Figure | None = None
+    best_epoch: Whole = 0
+    last: Figure | None = None
+    stale: Whole = 0
     """Validations since the best one."""
-    waiting: int = 0
+    waiting: Whole = 0
     """Validations since the best one or the last halving, whichever is later."""
-    scale: float = 1.0
+    scale: Share = 1.0
     """Factor on the learning rate."""
     halving: bool = False
     """rnnlm: whether the rate is now halved after every epoch."""
@@ -100,7 +101,7 @@ def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool
     Mikolov's program ends at the first epoch with a halved rate that gains less than 0.3 %. The epochs after it gain
     little each but, with dropout, a few percent of perplexity together.
     """
-    gain = math.inf if before.last is None else (score - before.last) / abs(before.last)
+    gain = math.inf if before.last is None else (score - before.last) / max(abs(before.last), 1e-300)
     halving = before.halving or gain < HALVING_GAIN
     if before.halving and gain < FINAL_GAIN:
         stop = f"the validation gain fell under {100 * FINAL_GAIN:g} %"
@@ -112,22 +113,26 @@ def _decide_rnnlm(before: Schedule, after: Schedule, score: float, is_best: bool
 class Progress(msgspec.Struct, frozen=True):
     """The numbers in a checkpoint, besides its arrays."""
 
-    threshold: float | None
+    threshold: Size | None
     """Gradient norm to clip to, also if it was chosen by `auto`; None for no clipping."""
-    epoch: int = 0
-    position: int = 0
+    epoch: Whole = 0
+    position: Whole = 0
     """Chunks finished in this epoch."""
-    step: int = 0
+    step: Whole = 0
     """Updates made since the run began."""
-    updates: int = 0
+    updates: Whole = 0
     """Updates made in this epoch."""
-    figure_sums: dict[str, float] = {}
+    figure_sums: dict[str, Figure] = {}
     """The figures that the optimizer reports, summed over the updates of this epoch."""
-    loss_sum: float = 0.0
-    steps_sum: int = 0
+    loss_sum: Figure = 0.0
+    steps_sum: Whole = 0
     schedule: Schedule = Schedule()
-    metrics_size: int = 0
-    stop: str | None = None
+    metrics_size: Whole = 0
+    stop: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.figure_sums and not self.updates:
+            raise ValueError("expected figures of some updates, got those of none")
 
     def after(self, info: Info, chunks: Chunks, count: int) -> "Progress":
         """Progress after a block of `count` chunks."""
