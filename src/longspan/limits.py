@@ -24,6 +24,8 @@ RUN_FILE_BYTES = 4 * 2**30
 """A file of a run folder: the weights of a billion parameters."""
 WEIGHTS_HEADER_BYTES = MIB
 """The names and shapes of the arrays in a safetensors file, about 100 bytes each: a model has some dozens."""
+STORAGE_BYTES = 512 * MIB
+"""The SQLite storage of a study: 10,000 slots with curves of 100 epochs have some 60 MB."""
 STORED_BYTES = 16 * MIB
 """A value in an SQLite storage; the largest, the result of a study, has a few KB per slot."""
 ARTIFACT_BYTES = 512 * MIB
