@@ -247,11 +247,15 @@ class Bridged:
 def summarize(attempts: list[Attempt]) -> list[Bridged]:
     """The share of seeds that solved each task, for every method and span that has any."""
     order = {method: number for number, method in enumerate(METHODS)}
-    cells = {each.key[:3] for each in attempts if each.stage == "seed"}
+    cells: dict[tuple, list[Attempt]] = {}
+    for each in attempts:
+        cells.setdefault(each.key[:3], []).append(each)
     found = []
     for task, span, method in sorted(cells, key=lambda cell: (cell[0], order.get(cell[2], math.inf), cell[2], cell[1])):
-        own = [each for each in attempts if each.key[:3] == (task, span, method)]
+        own = cells[task, span, method]
         seeds = [each for each in own if each.stage == "seed"]
+        if not seeds:
+            continue
         times = sorted(each.seconds for each in seeds if each.solved)
         slots = sum(each.solved for each in own if each.stage == "tuning")
         median = times[len(times) // 2] if times else None

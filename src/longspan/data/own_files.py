@@ -154,6 +154,8 @@ def read_array(path: Path) -> np.ndarray:
             shape, fortran, dtype = read(head)
         except Exception as error:  # NumPy raises many kinds on broken headers
             raise InputError(f"{path} is not an .npy file: {error}") from error
+        if len(shape) > 3 or any(type(size) is not int or size < 0 for size in shape) or dtype.itemsize == 0:
+            raise InputError(f"{path} is not an .npy file of steps: it has shape {shape} and type {dtype}")
         file.seek(head.tell())
         count = int(np.prod(shape, dtype=object))
         if dtype.hasobject or dtype.kind not in "biufU" or not 0 < count <= NUMBERS:

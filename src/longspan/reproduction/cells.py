@@ -192,8 +192,10 @@ def _contradiction(result: CellResult, file: Path) -> str | None:
         return f"expected {cell.metric}, got {result.metric}"
     if not bool(result.ours) == bool(result.repetitions) == (search.winner is not None):
         return "a cell has a winner, repetitions and numbers of ours, or none of them"
-    if result.ours and result.metric == "perplexity" and result.ours.test <= 0:
-        return f"expected a perplexity above 0, got {result.ours.test}"
+    figures = [result.ours, *(each.figures for each in result.repetitions)]
+    lowest = min((each.test for each in figures if each), default=1.0)
+    if result.metric == "perplexity" and lowest <= 0:
+        return f"expected a perplexity above 0, got {lowest}"
     contradiction = contradiction_in(search) or (result.seeds and contradiction_in(result.seeds))
     if contradiction:
         return contradiction
