@@ -148,3 +148,29 @@ def test_a_stored_set_that_is_not_what_it_says_is_refused(tmp_path):
     np.savez(tmp_path / "bad.npz", **{**arrays, "valid_targets": arrays["valid_targets"][:, :1]})
     with pytest.raises(InputError, match="not 2 numbers per step"):
         read_set(tmp_path / "bad.npz", "bad")
+
+
+def test_categories_of_parquet_are_words(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    words = pyarrow.array(["wet", "dry", "wet", "dry"] * 9).dictionary_encode()
+    parquet.write_table(pyarrow.table({"heat": [1.0, 2.0, 3.0, 4.0] * 9, "sky": words}), tmp_path / "w.parquet")
+    data = read_table(tmp_path / "w.parquet", inputs=["heat"], targets=["sky"])
+    assert data.record.kind == "classes"
+    times = pyarrow.table({"when": pyarrow.array([1, 2, 3], pyarrow.timestamp("s"))})
+    parquet.write_table(times, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="expected numbers or words; convert or drop it"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"), [("(-1, -5)", "<f4"), ("(True, 4)", "<f4"), (str((1,) * 70), "<f4"), ("(4,)", "<U0")]
+)
+def test_an_array_of_a_strange_shape_is_refused(tmp_path, shape, kind):
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}}}".ljust(501) + "\n"
+    (tmp_path / "a.npy").write_bytes(
+        b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(64)
+    )
+    with pytest.raises(InputError, match=r"is not an \.npy file"):
+        load(str(tmp_path / "a.npy"))

@@ -209,6 +209,13 @@ def long_word(folder: Path, letters: int) -> Path:
     return folder / "a.parquet"
 
 
+def long_category(folder: Path, letters: int) -> Path:
+    """A Parquet file of a few rows, all of the same word of a dictionary."""
+    words = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 12, pyarrow.int32()), ["a" * letters])
+    pyarrow.parquet.write_table(pyarrow.table({"word": words}), folder / "a.parquet", compression="zstd")
+    return folder / "a.parquet"
+
+
 def long_words(folder: Path, letters: int) -> Path:
     """Arrays of a single word, as NumPy has them, packed."""
     return archive(folder, {"inputs": header((2,), f"<U{letters}") + bytes(8 * letters)})
@@ -228,6 +235,7 @@ TABLES: dict[str, Bomb] = {
         "a.csv", lambda: itertools.chain([b"a,b\n"], itertools.repeat(b'"\n",' * 10**5, 120))
     ),
     "a word of 60 million letters in Parquet": lambda folder: long_word(folder, 60_000_000),
+    "a category of 20 million letters in Parquet": lambda folder: long_category(folder, 20_000_000),
     "a word of 30 million letters": lambda folder: long_words(folder, 30_000_000),
 }
 

@@ -179,6 +179,16 @@ def replace_within(plain, changes):
             plain[key] = value
 
 
+@pytest.mark.parametrize("changes", [{"ours": {"test": 0.0}}, {"repetitions": {0: {"figures": {"test": -1.0}}}}])
+def test_a_perplexity_that_none_can_be_is_refused(changes, tmp_path):
+    file = write_result(tmp_path, make_result(WORDS, 120.0))
+    plain = msgspec.json.decode(file.read_bytes())
+    replace_within(plain, changes)
+    file.write_bytes(msgspec.json.encode(plain))
+    with pytest.raises(InputError, match="expected a perplexity above 0"):
+        read_results(tmp_path)
+
+
 @pytest.mark.parametrize("what", BROKEN_RESULTS)
 def test_a_result_that_contradicts_itself_is_one_clear_line(what, tmp_path):
     changes, message = BROKEN_RESULTS[what]

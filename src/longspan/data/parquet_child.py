@@ -66,6 +66,8 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"it has {about.num_rows} rows of {about.num_columns} columns, too many; use a part")
     if sum(group.total_byte_size for group in groups) > ARCHIVE_BYTES:
         raise InputError(f"it unpacks to more than the {ARCHIVE_BYTES} bytes allowed; use a part of it")
+    for column in parquet.read_schema(path):
+        _check_type(column.type, column.name)
     table = parquet.read_table(path, use_threads=False)
     return {str(name): _from_arrow(table[name], str(name)) for name in table.column_names}
 
@@ -82,18 +84,41 @@ def _from_arrow(column: Any, name: str) -> np.ndarray:
     raise InputError(f"column {name!r} holds {column.type}: expected numbers or words; convert or drop it")
 
 
+def _check_type(kind: Any, name: str) -> None:
+    """Refuse columns of anything but numbers and words, before they are read."""
+    from pyarrow import types
+
+    words = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_null, *_text_tests())
+    if not any(test(words) for test in tests):
+        raise InputError(f"column {name!r} holds {kind}: expected numbers or words; convert or drop it")
+
+
+def _text_tests() -> tuple[Any, ...]:
+    from pyarrow import types
+
+    return types.is_string, types.is_large_string
+
+
 def _check_words(column: Any, name: str) -> None:
     """Refuse words that would take too much memory as Python or NumPy has them."""
-    from pyarrow import compute, types
-
-    if not (types.is_string(column.type) or types.is_large_string(column.type)):
-        return
-    lengths = compute.call_function("utf8_length", [column])
-    longest = compute.call_function("max", [lengths]).as_py() or 0
+    longest = max((_longest(chunk) for chunk in column.chunks), default=0)
     if longest > TABLE_WORD:
         raise InputError(f"column {name!r} has a value of {longest} characters, more than the {TABLE_WORD} allowed")
     if len(column) * longest * 4 > TABLE_WORD_BYTES:
         raise InputError(f"the words of column {name!r} take more than the {TABLE_WORD_BYTES} bytes allowed")
+
+
+def _longest(values: Any) -> int:
+    """Characters of the longest word; 0 of numbers."""
+    from pyarrow import compute, types
+
+    if types.is_dictionary(values.type):
+        return _longest(values.dictionary)
+    if not any(test(values.type) for test in _text_tests()):
+        return 0
+    lengths = compute.call_function("utf8_length", [values])
+    return compute.call_function("max", [lengths]).as_py() or 0
 
 
 if __name__ == "__main__":
