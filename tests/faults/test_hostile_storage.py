@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from longspan.cli.study_display import show_result
 from longspan.errors import InputError
-from longspan.search import storage
+from longspan.search import sqlite_files
 from longspan.search.result import kept_result
 from longspan.search.slots import MOST_SLOTS, REFERENCE_SLOTS, Outcome
 from longspan.search.storage import default_url
@@ -227,6 +227,6 @@ def test_a_storage_that_a_killed_process_left_half_written_is_checked_after_it_i
 
 
 def test_a_storage_larger_than_any_is_refused(study, monkeypatch):
-    monkeypatch.setattr(storage, "STORAGE_BYTES", 1000)
+    monkeypatch.setattr(sqlite_files, "STORAGE_BYTES", 1000)
     with pytest.raises(InputError, match="more than the 1000 of a storage"):
         open_study(study.url, "tiny")

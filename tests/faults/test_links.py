@@ -23,7 +23,8 @@ from longspan.files import changing, discard, file_lock, folder_inside
 from longspan.search import result
 from longspan.search.artifacts import Packed, pack, unpack
 from longspan.search.result import StudyFolder
-from longspan.search.storage import JOURNAL_MAGIC, check_exists, default_url
+from longspan.search.sqlite_files import JOURNAL_MAGIC
+from longspan.search.storage import check_exists, default_url
 from longspan.search.study import open_study
 from longspan.training import seals
 from longspan.training.listeners import TensorBoardListener

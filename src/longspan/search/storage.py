@@ -7,19 +7,18 @@ same slot at once (SQLite reads before it locks), so claims are made one at a ti
 import hashlib
 import os
 import re
-import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import MsgspecError
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, file_lock, opened, refuse_link
-from longspan.limits import STORAGE_BYTES, STORED_BYTES
+from longspan.files import explain_disk_errors, file_lock, refuse_link
+from longspan.search import sqlite_files
 from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
@@ -28,15 +27,10 @@ if TYPE_CHECKING:
 
 SQLITE = "sqlite:///"
 URL_VARIABLE = "LONGSPAN_STORAGE"
-SQLITE_WAIT_SECONDS = 60
-"""Time that a writer waits for another one before it gives up."""
 
 LIFE_SIGNS = {"keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000}
 """How a worker and the server find out that the other is cut off, after about 15 seconds: by default both would wait
 for hours, and a lock that a lost worker holds would hold up everybody."""
-
-JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""The last bytes of a journal of SQLite that names a further file."""
 
 UNDEFINED_TABLE = "42P01"
 """What PostgreSQL calls a table that does not exist."""
@@ -139,8 +133,7 @@ def open_storage(
         file = Path(url.removeprefix(SQLITE))
         with explain_disk_errors(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-        _check_companions(file)
-        _check_size(file)
+        sqlite_files.check_file(file)
     # Between two queries a worker keeps one connection, of which a server has not many.
     pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
     try:
@@ -169,30 +162,6 @@ def open_storage(
         raise InputError(f"cannot open storage {hide_password(url)}: {reason_of(error, url)}; {hint}") from error
 
 
-def _check_companions(database: Path) -> None:
-    """Refuse what SQLite would read beside a database if it is no file, or a journal that names a further file.
-
-    When SQLite undoes what a killed process left half done, it deletes the file that the end of the journal names, any
-    file of the user. Only transactions over several databases write such an end, and longspan has none.
-    """
-    if _end_of(Path(f"{database}-journal")) == JOURNAL_MAGIC:
-        raise InputError(f"{database}-journal names another file, which SQLite would delete: restore the folder")
-    for companion in ("-wal", "-shm"):
-        _end_of(Path(f"{database}{companion}"))
-
-
-def _end_of(path: Path) -> bytes | None:
-    """The last bytes of a file, as many as `JOURNAL_MAGIC` has; None if it does not exist."""
-    try:
-        with opened(path, follow=False) as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - len(JOURNAL_MAGIC), 0))
-            return file.read(len(JOURNAL_MAGIC))
-    except InputError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # perhaps since a moment ago, when a transaction ended
-            return None
-        raise
-
-
 def _is_full(error: BaseException | None) -> bool:
     """Whether a server refused a connection because it has too many."""
     told = f"{error} {error.__cause__ if error else ''}"
@@ -212,60 +181,9 @@ def check_exists(url: str) -> None:
     file = Path(url.removeprefix(SQLITE))
     if not file.is_file():
         raise InputError(f"there is no storage {url}: check the path; `longspan search` makes one")
-    _check_companions(file)
-    if not _holds_studies(file):
+    sqlite_files.check_file(file)
+    if not sqlite_files.holds_studies(file):
         raise InputError(f"expected a study's storage, got {file}, which has no studies in it: check the path")
-
-
-class _Bounded(sqlite3.Connection):
-    """A connection to a file that somebody else may have made.
-
-    Views, triggers, virtual tables, generated columns, checks, defaults and indexes may all hold expressions that
-    SQLite computes when it reads or writes, as long and as large as they like. The tables of a study have none.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, STORED_BYTES)
-        self.execute("PRAGMA trusted_schema = OFF")
-        # Here and not once for a file: what a killed process left half done is undone by whoever reads first.
-        self.text_factory = bytes
-        for kind, made in self.execute("SELECT type, sql FROM sqlite_master"):
-            if not _is_plain(kind, made or b""):
-                raise InputError("the storage has more in it than the tables of a study: restore it")
-        self.text_factory = str
-
-
-OPTUNAS_CHECK = b"CHECK (version_info_id=1)"
-"""The only expression in the tables that Optuna makes."""
-_EXPRESSION = re.compile(rb"--|/\*|\b(as|check|where|virtual)\b|\bdefault\s*\(", re.IGNORECASE)
-
-
-def _is_plain(kind: bytes, made: bytes) -> bool:
-    """Whether a part of an SQLite file, by the statement that made it, is a table or an index without expressions."""
-    if kind == b"index" and made.count(b"(") > 1:
-        return False
-    return kind in (b"table", b"index") and not _EXPRESSION.search(made.replace(OPTUNAS_CHECK, b""))
-
-
-def _check_size(file: Path) -> None:
-    size = file.stat().st_size if file.exists() else 0
-    if size > STORAGE_BYTES:
-        raise InputError(f"{file} has {size} bytes, more than the {STORAGE_BYTES} of a storage: use PostgreSQL")
-
-
-def _connect_to_read(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS, factory=_Bounded)
-
-
-def _holds_studies(file: Path) -> bool:
-    try:
-        with closing(_connect_to_read(file)) as connection:
-            return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone() is not None
-    except sqlite3.OperationalError as error:  # what a killed process left has to be undone first, by who may write
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY_ROLLBACK
-    except (sqlite3.DatabaseError, UnicodeDecodeError):  # not a database at all, or a damaged one
-        return False
 
 
 def import_optuna():
@@ -304,7 +222,7 @@ def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[
 def _connection(url: str) -> dict:
     """Options of a connection: how long to wait for a file, or how to notice that a server or a client is gone."""
     if url.startswith(SQLITE):
-        return {"timeout": SQLITE_WAIT_SECONDS, "factory": _Bounded}
+        return {"timeout": sqlite_files.SQLITE_WAIT_SECONDS, "factory": sqlite_files.BoundedConnection}
     for_server = " ".join(
         f"-c {name if name.startswith('tcp') else f'tcp_{name}'}={value}" for name, value in LIFE_SIGNS.items()
     )
