@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from filelock import BaseFileLock, FileLock, Timeout
 
 from longspan.errors import InputError
-from longspan.limits import JSON_BYTES, RUN_FILE_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
+from longspan.limits import JSON_BYTES, MIB, RUN_FILE_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
 
 T = TypeVar("T")
 
@@ -113,7 +113,10 @@ def changing(path: Path, mode: str) -> Iterator[BinaryIO]:
     """
     with explain_disk_errors(path):
         _detach(path)
-        with path.open(mode) as file:
+        with open(path, mode, opener=_without_following) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:  # replaced since it was looked at
+                raise InputError(f"cannot write {path}: somebody else changes its folder; see to it that nobody can")
             yield cast(BinaryIO, file)
             file.flush()
             os.fsync(file.fileno())
@@ -195,7 +198,7 @@ def opened(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _without_following(path: str, flags: int) -> int:
@@ -220,7 +223,10 @@ def read_limited(path: Path, most: int, *, follow: bool = True) -> bytes:
     """The content of a file of at most `most` bytes; with `follow` off, not through a link."""
     with opened(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(most + 1) if size <= most else b""
+        # Not `most` at once, for which memory would be reserved; a file that grows meanwhile is read to its end.
+        content = file.read(size + 1) if size <= most else b""
+        while size < len(content) <= most and (more := file.read(MIB)):
+            content += more
     if max(size, len(content)) > most:
         raise InputError(f"{path} has {max(size, len(content))} bytes, more than the {most} allowed; use a part of it")
     return content

@@ -1,13 +1,16 @@
 """Places that documents and names of folders lead to: files of others, whole disks, and databases beside the folder."""
 
 import json
+import os
 import struct
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from longspan import files
 from longspan.arms.records import SlotResult, WinnerResult, write_lines
 from longspan.cli import run as command
 from longspan.data import load, music_folder
@@ -15,6 +18,7 @@ from longspan.errors import InputError
 from longspan.library import train
 from longspan.playing.packing import measure_if_here, pack
 from longspan.search.storage import default_url, normalized
+from longspan.training import records
 from longspan.training.runs import Run
 from longspan.training.seals import arrays_of
 from tests.faults.bombs import good_midi
@@ -76,3 +80,36 @@ def test_weights_whose_header_names_a_flood_of_arrays_are_refused(tmp_path):
     with pytest.raises(InputError, match="more than that of any model"):
         arrays_of(struct.pack("<Q", len(header)) + header, tmp_path / "model.safetensors", "restore it")
     assert arrays_of(save({"a": np.zeros(3)}), tmp_path, "").keys() == {"a"}  # the control
+
+
+def test_a_file_that_is_swapped_for_a_link_in_the_meantime_is_not_written_through(tmp_path, monkeypatch):
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "precious")
+    monkeypatch.setattr(files, "_detach", lambda path: None)  # it looked before the swap
+    with pytest.raises(InputError), files.changing(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b"more")
+    (tmp_path / "other.jsonl").hardlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="somebody else"), files.changing(tmp_path / "other.jsonl", "ab") as file:
+        file.write(b"more")
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_no_more_memory_is_asked_for_than_a_file_has_bytes(tmp_path):
+    (tmp_path / "small").write_bytes(b"small")
+    with pytest.raises(MemoryError):
+        bytes(2**60)  # the control
+    assert files.read_limited(tmp_path / "small", 2**60) == b"small"
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path, monkeypatch):
+    (tmp_path / "growing").write_bytes(b"more than was there" * 200_000)
+    real = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda number: os.stat_result((*real(number)[:6], 5, *tuple(real(number)[7:]))))
+    assert len(files.read_limited(tmp_path / "growing", 10**8)) == 19 * 200_000
+    with pytest.raises(InputError, match="more than the 100 allowed"):
+        files.read_limited(tmp_path / "growing", 100)
+
+
+def test_lines_of_metrics_have_what_is_relied_on():
+    (line,) = records.lines(b'{"epoch": 1, "valid_log_likelihood": -1.0}\n', records.Validation, Path("metrics.jsonl"))
+    assert (line["exact"], line["step"], line["train_log_likelihood"]) == (True, 0, None)

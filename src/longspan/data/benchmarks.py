@@ -303,5 +303,5 @@ def _assigned_texts(source: bytes) -> dict[str, bytes]:
                 targets=[ast.Subscript(slice=ast.Constant(value=str(key)))],
                 value=ast.Constant(value=str(text)),
             ):
-                texts[key] = text.rstrip("\n").encode() + b"\n"
+                texts[key] = text.rstrip("\n").encode(errors="replace") + b"\n"
     return texts
