@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from longspan.errors import InputError
+from longspan.reporting.markup import markdown_table
 from longspan.reproduction.cells import Cell, cell_result, paper_figures, table_cells
 from longspan.reproduction.html_page import results_content
 from longspan.reproduction.markdown_page import render_page
@@ -135,3 +136,13 @@ def test_what_a_repeat_costs_is_shown_by_network_over_seeds(tmp_path):
     assert "| jsb | nade:sgd --leaky-share 0.5 | -5.000 | 0.75 | 0.90 | 1.500 | 0.250 | 1 |" in page
     assert "nade:sgd --leaky-share 0.5" in results_content(values)
     assert "What a repeat costs" not in results_content(results_values({}))
+
+
+HOSTILE = "net <script>alert(1)</script>\n\n# h\n![](http://example.com) | x"
+
+
+def test_texts_of_a_folder_of_results_are_no_markup():
+    page = markdown_table(["", "value"], [[HOSTILE, "**-8.5**"]])
+    assert page.splitlines()[2:] == [
+        r"| net ‹script>alert(1)‹/script>\n\n# h\n![] (http://example.com) ¦ x | **-8.5** |"
+    ]

@@ -1,7 +1,7 @@
 """The page of results, docs/results.md: the paper's tables, the paper's protocol and our best, as Markdown."""
 
 from longspan.metrics import number, setting
-from longspan.reporting.markup import markdown_table
+from longspan.reporting.markup import in_markdown, markdown_table
 from longspan.reproduction.cells import TableName
 from longspan.reproduction.past import REPEATS_HEADER, Repeating, repeats_cells, with_spread
 from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, test_of
@@ -146,12 +146,12 @@ def _behind(cells: list[CellValue]) -> str:
     lines = [
         f"- {cell.row} on {cell.data}: {number(cell.ours.test)} against {number(cell.paper.test)} "
         f"({100 * cell.behind:.1f} % of the paper's nats; trials: {cell.tried})."
-        + (f" {cell.remark}" if cell.remark else "")
+        + (f" {in_markdown(cell.remark)}" if cell.remark else "")
         for cell in found
         if cell.ours is not None and cell.behind is not None
     ]
     lines += [
-        f"- {cell.row} on {cell.data}: every trial diverged." + (f" {cell.remark}" if cell.remark else "")
+        f"- {cell.row} on {cell.data}: every trial diverged." + (f" {in_markdown(cell.remark)}" if cell.remark else "")
         for cell in cells
         if cell.verdict == "diverged"
     ]
@@ -172,7 +172,7 @@ def _ended(cell: CellValue) -> str:
 
 
 def _environments(environments: list[dict[str, str]]) -> str:
-    lines = ["- " + ", ".join(f"{name} {value}" for name, value in each.items()) for each in environments]
+    lines = ["- " + in_markdown(", ".join(f"{name} {value}" for name, value in each.items())) for each in environments]
     return "\n".join(lines or ["Nothing yet."]) + "\n"
 
 
