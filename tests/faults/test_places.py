@@ -40,6 +40,14 @@ def test_a_data_set_cannot_be_named_like_the_file_of_another(tmp_path, capfd, en
     assert kept.read_bytes() == before
 
 
+def test_results_on_data_that_are_not_compared_are_not_merged(tmp_path, capfd):
+    document = msgspec.to_builtins(SLOT) | {"data": "other"}
+    (tmp_path / "shard.jsonl").write_text(json.dumps(document) + "\n")
+    assert command(["merge", str(tmp_path / "shard.jsonl"), "-o", str(tmp_path / "merged")]) == 2
+    assert "methods are not compared on 'other'" in capfd.readouterr().err
+    assert not (tmp_path / "merged").exists()
+
+
 @pytest.mark.parametrize("name", ["what?", "a?timeout=0"])
 def test_the_storage_of_a_folder_is_in_that_folder(tmp_path, name):
     assert default_url(tmp_path) == f"sqlite:///{tmp_path}/study.db"

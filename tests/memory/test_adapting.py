@@ -136,7 +136,9 @@ def test_a_likelihood_that_is_only_estimated_is_refused(few_keys):
             memory.fitted(machine, few_keys)
 
 
-@pytest.mark.parametrize("change", [{"segment": 0}, {"rate": -1.0}, {"decay": 1.0}])
+@pytest.mark.parametrize(
+    "change", [{"segment": 0}, {"segment": 1.5}, {"segment": 10**6}, {"rate": -1.0}, {"rate": "x"}, {"decay": 1.0}]
+)
 def test_impossible_parameters_are_refused(change):
     with pytest.raises(InputError, match="longspan remember"):
         Dynamic.from_values({"adaptation": {**LEARNING._asdict(), **change}})

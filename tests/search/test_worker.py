@@ -199,6 +199,7 @@ def test_pruning_holds_the_best_so_far_against_the_median_of_the_references():
     assert pruning_epoch({1: -50.0, 5: -4.1, 6: 0.0}, references) == 5
     assert pruning_epoch({1: -50.0, 5: -4.0, 6: -9.0}, references) is None  # the best so far, not the last
     assert pruning_epoch({1: -1.0, 5: -99.0}, references) is None
+    assert pruning_epoch({1: -50.0, 5: -4.1}, [{5000: -1.0}]) is None  # a curve that no slot has
     assert pruning_epoch({1: -50.0, 5: -4.0, 6: -3.9}, [{1: -4.0}, {6: -2.0, 1: -5.0}]) == 6
     assert pruning_epoch({6: -99.0}, []) is None
 

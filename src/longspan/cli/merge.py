@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from longspan import cli
-from longspan.arms.protocol import Definition
+from longspan.arms.protocol import Definition, check_data
 from longspan.arms.records import (
     DEFINITION,
     RESULTS,
@@ -52,6 +52,8 @@ def run(arguments: list[str]) -> int:
     check_one([*slots, *winners], "definition", allow_mixed=options.allow_mixed)
     timings = merge_timings(read_all(files, SlotTiming))
     identities = {result.data: result.definition for result in reversed([*slots, *winners])}
+    for data in identities:
+        check_data(data)
     definitions = {data: _definition(options, data, identity) for data, identity in identities.items()}
     for data in sorted(identities):
         lines = {

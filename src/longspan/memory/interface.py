@@ -58,6 +58,10 @@ class Trail(NamedTuple):
         return Trail(min(length, self.length), self.steps[:count], self.places[:count])
 
 
+LONGEST_SEGMENT = 1000
+"""Steps between two updates of a network that learns from what it reads; with more it would hardly learn in time."""
+
+
 class Adaptation(NamedTuple):
     """How a network learns from what it reads."""
 
@@ -75,7 +79,12 @@ def kept_adaptation(values: dict[str, Any]) -> Adaptation | None:
     if kept is None:
         return None
     found = Adaptation(**kept)
-    if found.segment < 1 or found.rate <= 0 or not 0 <= found.decay < 1:
+    numbers = all(isinstance(each, int | float) for each in (found.rate, found.decay))
+    if (
+        type(found.segment) is not int
+        or not 1 <= found.segment <= LONGEST_SEGMENT
+        or not (numbers and 0 < found.rate < math.inf and 0 <= found.decay < 1)
+    ):
         raise InputError("the memory has impossible parameters: fit it again by `longspan remember`")
     return found
 

@@ -305,7 +305,8 @@ def pruning_epoch(curve: dict[int, float], references: list[dict[int, float]]) -
     for epoch, best in zip(epochs, bests, strict=True):
         if epoch <= WARM_UP_EPOCHS:
             continue
-        rivals = [max(score for at, score in rival.items() if at <= epoch) for rival in references if rival]
+        reached = ([score for at, score in rival.items() if at <= epoch] for rival in references)
+        rivals = [max(scores) for scores in reached if scores]
         if rivals and best < statistics.median(rivals):
             return epoch
     return None
