@@ -29,7 +29,7 @@ OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
 NOT_CONVEX = ("normal", "mdn", "rnade")
 """Outputs whose loss is not convex in the logits, as Hessian-free optimization needs it."""
 OUTPUT_NAMES = tuple(name for names in OUTPUTS_FOR.values() for name in names)
-CELL_NAMES = ("leaky", "lstm", "gru", "multiplicative", "delayed", "band-pass", "lru", "rate")
+CELL_NAMES = ("leaky", "lstm", "gru", "multiplicative", "delayed", "band-pass", "lru", "rate", "embedding")
 """The package's cells; users may register others."""
 
 
@@ -50,8 +50,8 @@ class TrainConfig:
     # Model
     cell: str = "leaky"
     """Recurrent cell: leaky (the paper's), lstm, gru, multiplicative, delayed, band-pass, lru, rate, or one registered
-    by a plugin; with settings of its own, as in gru,reset=before, and layers, as in 2xlstm,size=100 or delayed+gru
-    (docs/cells.md)."""
+    by a plugin; with settings of its own, as in gru,reset=before, and layers, as in 2xlstm,size=100, delayed+gru or
+    embedding+lstm (docs/cells.md)."""
     output: str = "bernoulli"
     """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored by
     classes, a tree of decisions), or of numbers: gaussian (unit variance, so least squares), normal (learned variance),
@@ -105,6 +105,9 @@ class TrainConfig:
     dropout: float = 0.0
     """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
     hf: drawn once per update."""
+    layer_dropout: float = 0.0
+    """Fraction of the hidden outputs of each layer hidden from the next layer in training, likewise; for cells with
+    layers, such as embedding+lstm, where it is dropout of the input."""
 
     # Memory
     memory: str = "none"
@@ -208,7 +211,13 @@ class TrainConfig:
         for name, value in as_dict(self).items():
             if isinstance(value, str) and len(value) > LONGEST_NAME:
                 raise InputError(f"{name} has {len(value)} characters: expected at most {LONGEST_NAME}", fields=[name])
-        parse_cell(self.cell)
+        if len(parse_cell(self.cell)) == 1 and self.layer_dropout > 0:
+            raise InputError(
+                f"layer_dropout hides a layer from the next one, and {self.cell} is a single one: got "
+                f"{self.layer_dropout}; choose layers, such as embedding+lstm, or dropout, which hides units from the "
+                "output",
+                fields=["layer_dropout", "cell"],
+            )
         for rule in RULES:
             rule.check(self)
         if self.leak_low > self.leak_high:
@@ -290,6 +299,7 @@ RULES = (
     Rule("l1", 0),
     Rule("omega", 0),
     Rule("dropout", 0, 1, open_high=True),
+    Rule("layer_dropout", 0, 1, open_high=True),
     Rule("cue_dropout", 0, 1),
     Rule("learning_rate", 0, open_low=True),
     Rule("plateau_epochs", 1),

@@ -40,6 +40,7 @@ PLACES = {
     "rate,noise=0.01,excitatory=0.7,density=0.8": ("bernoulli", "music", "hf"),
     "rate,learn_tau,learn_start": ("gaussian", "waves", "sgd"),
     LAYERS: ("factored", "text", "sgd"),
+    "embedding,size=3+gru": ("tree", "text", "adam"),
 }
 """Cells that are like others to outputs and optimizers, and where each is tried always; elsewhere it is slow."""
 SYMBOLS, TAKE_VECTORS = {"text", "classes"}, {"gated"}

@@ -9,7 +9,7 @@ import pytest
 from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.layers import GRU, LSTM
-from longspan.models.model import check_cell, make_cell
+from longspan.models.model import Stack, check_cell, make_cell
 from longspan.models.parts import Cell, split_constants, with_keys
 from longspan.registry import parse_cell
 from tests.support import reference_cells as twins
@@ -245,6 +245,48 @@ def test_layers_of_different_cells_and_sizes(inputs):
         jnp.asarray(STEPS),
     )
     assert trace.inner.shape == (STEPS, 1, 3 + 3 + UNITS)
+
+
+def test_an_embedding_is_an_affine_map_without_memory(inputs):
+    made = make("embedding")
+    assert_agrees(made, inputs, drive(made, inputs))
+    symbols = jnp.asarray([3, 0, 3])
+    np.testing.assert_array_equal(walk(made, symbols), made.input_weights[symbols] + made.bias[None])
+
+
+def run_with_keys(cell, inputs, lanes=3):
+    keys = jax.random.split(jax.random.key(5), lanes)
+    start = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (lanes, *leaf.shape)), cell.initial_state())
+    side_by_side = jnp.broadcast_to(inputs[:, None], (STEPS, lanes, INPUTS))
+    drawing = with_keys(cell, lambda: keys)
+    return drawing.run(start, side_by_side, jnp.zeros((STEPS, lanes), bool), jnp.asarray(STEPS))[1]
+
+
+def test_dropout_between_layers_hides_a_layer_from_the_next_in_training_alone(inputs):
+    """With the identity as upper layer, what it is shown can be read off."""
+    share = 0.4
+    lower, upper = make("2xembedding,size=60").cells
+    upper = eqx.tree_at(lambda cell: (cell.input_weights, cell.bias), upper, (jnp.eye(60), jnp.zeros(60)))
+    clean = walk(lower, inputs)
+    shown = np.asarray(run_with_keys(Stack((lower, upper), dropout=share), inputs))
+    hidden = shown == 0
+    np.testing.assert_allclose(shown, np.where(hidden, 0, clean[:, None] / (1 - share)), rtol=1e-5)
+    assert abs(hidden.mean() - share) < 4 * np.sqrt(share * (1 - share) / hidden.size)
+    for one, other in [(hidden[:, 0], hidden[:, 1]), (hidden[0], hidden[1])]:  # lanes and steps are drawn apart
+        assert 0.3 < (one != other).mean() < 0.65
+    np.testing.assert_allclose(walk(Stack((lower, upper), dropout=share), inputs), clean, rtol=1e-5)
+    np.testing.assert_allclose(run_with_keys(Stack((lower, upper)), inputs)[:, 1], clean, rtol=1e-5, atol=1e-6)
+
+
+def test_the_output_sees_all_of_the_last_layer(inputs):
+    made = make("2xembedding,size=60", layer_dropout=0.5)
+    assert made.takes_key
+    assert np.all(np.asarray(run_with_keys(made, inputs)) != 0)
+
+
+def test_dropout_between_layers_needs_layers():
+    with pytest.raises(InputError, match=r"layer_dropout hides a layer from the next one, and lstm is a single one"):
+        TrainConfig(cell="lstm", layer_dropout=0.5)
 
 
 class Wandering(Cell):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from longspan.training.objective import apply_dropout, dropout_mask
+from longspan.ops.outputs import apply_dropout, dropout_mask
 
 SHAPE = (150, 2, 400)
 

@@ -56,12 +56,21 @@ def advance(optimizer, config, data):
     return before, to_named(params), info.of_updates()
 
 
-CASES = [("factored", 1, 0), ("factored", 1, 0.5), ("softmax", 3, 0), ("tree", 1, 0.5), ("tree", 2, 0)]
+CASES = [
+    ("leaky", "factored", 1, 0),
+    ("leaky", "factored", 1, 0.5),
+    ("leaky", "softmax", 3, 0),
+    ("leaky", "tree", 1, 0.5),
+    ("leaky", "tree", 2, 0),
+    ("embedding,size=7+lstm", "factored", 1, 0.5),
+    ("2xgru", "factored", 2, 0),
+]
 
 
-@pytest.mark.parametrize(("output", "lanes", "dropout"), CASES)
-def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes, dropout):
-    config, threshold = config_of(output, lanes=lanes, dropout=dropout), 0.1
+@pytest.mark.parametrize(("cell", "output", "lanes", "dropout"), CASES)
+def test_updates_by_rows_equal_those_by_whole_gradients(data, cell, output, lanes, dropout):
+    layers = {} if cell == "leaky" else {"layer_dropout": dropout, "learning_rate": 2.0}  # gradients get there smaller
+    config, threshold = config_of(output, cell=cell, lanes=lanes, dropout=dropout, **layers), 0.1
     by_rows = make_optimizer(config, objective_of(config, data), threshold, lambda: False)
     whole = FirstOrder(objective_of(config, data), ClippedNesterov(config.learning_rate, 0.0, threshold))
     before, got, figures = advance(by_rows, config, data)
@@ -72,16 +81,17 @@ def test_updates_by_rows_equal_those_by_whole_gradients(data, output, lanes, dro
     for name, leaf in want.items():
         np.testing.assert_allclose(got[name], leaf, rtol=1e-4, atol=1e-5, err_msg=name)
         assert np.abs(leaf - before[name]).max() > 1e-4, name
-    np.testing.assert_array_equal(got["cell.input_weights"][-5:], before["cell.input_weights"][-5:])
+    read = "cell.input_weights" if cell == "leaky" else "cell.cells.0.input_weights"
+    np.testing.assert_array_equal(got[read][-5:], before[read][-5:])
 
 
+@pytest.mark.parametrize("cell", ["leaky", "embedding+lstm"])
 @pytest.mark.parametrize(("path", "steps", "tables"), [("native", STEPS, 2), ("native", WORDS, 0), ("xla", STEPS, 0)])
-def test_word_matrices_come_by_rows_where_that_pays(path, steps, tables, data, monkeypatch):
+def test_word_matrices_come_by_rows_where_that_pays(path, steps, tables, cell, data, monkeypatch):
     if path == "native" and backend.active() == "xla":
         pytest.skip("native kernels are not built")
     monkeypatch.setenv("LONGSPAN_KERNELS", path)
-    config = config_of("factored")
-    config = dataclasses.replace(config, chunk_length=steps)
+    config = dataclasses.replace(config_of("factored"), cell=cell, chunk_length=steps)
     params, context, carry = start(config, data)
     chunk = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), ChunkSource(config, data).epoch(0))
 

@@ -15,7 +15,7 @@ import numpy as np
 from longspan import __version__
 from longspan.data.dataset import DataRecord
 from longspan.errors import InputError
-from longspan.models.cells import LeakyCell
+from longspan.models.cells import EmbeddingCell, LeakyCell
 from longspan.models.factored import ClassFactored
 from longspan.models.gated import GruCell, LstmCell
 from longspan.models.model import SequenceModel, Stack
@@ -80,7 +80,21 @@ class Portable:
 def to_portable(model: SequenceModel, record: DataRecord, recipe: str) -> Portable:
     """The arrays of a model; a cell or an output that no format can express is refused."""
     cells = model.cell.cells if isinstance(model.cell, Stack) else (model.cell,)
-    return Portable(tuple(map(_layer, cells)), _head(model.output), record, recipe)
+    first = next((number for number, cell in enumerate(cells) if not isinstance(cell, EmbeddingCell)), 0)
+    layers = [_layer(cell) for cell in cells[first:]]
+    for below in reversed(cells[:first]):
+        layers[0] = _reading_through(below, layers[0])
+    return Portable(tuple(layers), _head(model.output), record, recipe)
+
+
+def _reading_through(below: Cell, layer: Layer) -> Layer:
+    """The layer with the inputs of the embedding below it: two affine maps in a row are one."""
+    arrays, weights = _arrays(below, "input_weights", "bias"), layer.arrays["input_weights"]
+    joined = {
+        "input_weights": arrays["input_weights"] @ weights,
+        "bias": arrays["bias"] @ weights + layer.arrays["bias"],
+    }
+    return layer._replace(arrays={**layer.arrays, **joined})
 
 
 def _layer(cell: Cell) -> Layer:
@@ -93,7 +107,8 @@ def _layer(cell: Cell) -> Layer:
         arrays = _arrays(cell, "input_weights", "recurrent", "bias", "candidate_bias")
         return Layer("gru", cell.activation, arrays, cell.reset)
     raise InputError(
-        f"a model with the cell {type(cell).__name__} cannot be exported: expected leaky, lstm, gru or layers of them"
+        f"a model with the cell {type(cell).__name__} cannot be exported: expected leaky, lstm, gru or layers "
+        "of them, on embeddings or not"
     )
 
 

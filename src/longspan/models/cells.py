@@ -179,6 +179,40 @@ class LeakyCell(DrivenCell):
         return PulledBack(arriving, leak[None, None] * arriving + at_drive @ self.walked.T)
 
 
+class EmbeddingCell(DrivenCell):
+    r"""A layer without memory that maps its input, affinely: a symbol becomes a vector (Bengio et al., 2003).
+
+    .. math:: h_t = x_t W + b
+
+    Below a layer with several gates it stands for one vector per symbol instead of one for each gate. Alone it makes a
+    model of the last step only.
+    """
+
+    input_weights: Float[Array, "input hidden"]
+    bias: Float[Array, " hidden"]
+
+    def initial_state(self):
+        return jnp.zeros_like(self.bias)
+
+    def step_driven(self, state, drive):
+        del state
+        return drive
+
+    def output(self, state):
+        return state
+
+    def run_driven(self, state, drive, resets, length):
+        del state, resets, length
+        return drive[-1], drive
+
+
+@register_cell("embedding")
+def embedding_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> EmbeddingCell:
+    """An affine map of the input, of standard deviation `input_scale`."""
+    size, key_input = config.hidden_size, jax.random.split(key, 4)[0]
+    return EmbeddingCell(config.input_scale * jax.random.normal(key_input, (input_size, size)), jnp.zeros(size))
+
+
 @register_cell("leaky")
 def leaky_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> LeakyCell:
     """The paper's cell, with its fraction of leaky units."""

@@ -12,8 +12,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TYPES, TrainConfig
 from longspan.errors import InputError
-from longspan.models.parts import CELLS, OUTPUTS, Cell, Output, Trace, with_keys
+from longspan.models.cells import DrivenCell
+from longspan.models.parts import CELLS, OUTPUTS, Cell, Hidden, Output, Trace, with_keys
 from longspan.models.timescales import with_context
+from longspan.ops.outputs import apply_dropout, dropout_mask
 from longspan.registry import LayerSpec, parse_cell
 
 ALIKE = (
@@ -74,27 +76,29 @@ def build(
 class Stack(Cell):
     """Cells on top of each other: each reads the hidden vectors of the one below, and the output sees the last one's.
 
-    Every layer is run through a whole chunk before the next, so each uses what is fastest for it.
+    Every layer is run through a whole chunk before the next, so each uses what is fastest for it. In training,
+    `dropout` is the fraction of what a layer shows that the next one does not see.
     """
 
     cells: tuple[Cell, ...]
+    dropout: float = eqx.field(static=True, default=0.0)
 
     @property
     def takes_key(self):
-        return any(cell.takes_key for cell in self.cells)
+        return self.dropout > 0 or any(cell.takes_key for cell in self.cells)
 
     def initial_state(self):
         return tuple(cell.initial_state() for cell in self.cells)
 
     def at_precision(self, precision):
-        return Stack(tuple(cell.at_precision(precision) for cell in self.cells))
+        return Stack(tuple(cell.at_precision(precision) for cell in self.cells), self.dropout)
 
     def step(self, state, inputs, key=None):
         states = []
         for number, (cell, old) in enumerate(zip(self.cells, state, strict=True)):
             drawn = (jax.random.fold_in(key, number),) if key is not None and cell.takes_key else ()
             states.append(cell.step(old, inputs, *drawn))
-            inputs = cell.output(states[-1])
+            inputs = self._passed_on(cell.output(states[-1]), number, key)
         return tuple(states)
 
     def output(self, state):
@@ -103,8 +107,9 @@ class Stack(Cell):
     def run(self, state, inputs, resets, length, keys=None):
         states = []
         for number, (cell, old) in enumerate(zip(self.cells, state, strict=True)):
-            new, inputs = self._drawing(cell, number, keys).run(old, inputs, resets, length)
+            new, hidden = self._drawing(cell, number, keys).run(old, inputs, resets, length)
             states.append(new)
+            inputs = hidden if keys is None else self._passed_on_by_lanes(hidden, number, keys)
         return tuple(states), inputs
 
     def trace(self, state, inputs, resets, length):
@@ -116,11 +121,59 @@ class Stack(Cell):
         inner = jnp.concatenate([trace.inner for trace in traces], axis=-1)
         return Trace(inputs, inner, jnp.concatenate([trace.weights for trace in traces], axis=-1))
 
+    def _passed_on(
+        self, hidden: Float[Array, "*time hidden"], number: int, key: PRNGKeyArray | None
+    ) -> Float[Array, "*time hidden"]:
+        """What is seen of a layer's hidden vectors by the one above it; the output sees all of the last layer's."""
+        if key is None or self.dropout == 0 or number == len(self.cells) - 1:
+            return hidden
+        own = jax.random.fold_in(key, len(self.cells) + number)  # smaller numbers are the noise of the layers
+        return apply_dropout(hidden, dropout_mask(own, self.dropout, hidden.shape), self.dropout)
+
+    def _passed_on_by_lanes(self, hidden: Hidden, number: int, keys: Key[Array, " lane"]) -> Hidden:
+        return jax.vmap(lambda each, key: self._passed_on(each, number, key), in_axes=(1, 0), out_axes=1)(hidden, keys)
+
     @staticmethod
     def _drawing(cell: Cell, number: int, keys: Key[Array, " lane"] | None) -> Cell:
         if keys is None:
             return cell
         return with_keys(cell, lambda: jax.vmap(jax.random.fold_in, (0, None))(keys, number))
+
+
+class _GivenDrive(Cell):
+    """A cell whose inputs are the drives themselves."""
+
+    cell: DrivenCell
+
+    def initial_state(self):
+        return self.cell.initial_state()
+
+    def step(self, state, inputs):
+        return self.cell.step_driven(state, inputs)
+
+    def output(self, state):
+        return self.cell.output(state)
+
+    def run(self, state, inputs, resets, length, keys=None):
+        del keys
+        return self.cell.run_driven(state, inputs, resets, length)
+
+    def run_penalized(self, state, inputs, resets, length, weight):
+        return self.cell.run_driven_penalized(state, inputs, resets, length, weight)
+
+
+def reader_of(cell: Cell) -> DrivenCell | None:
+    """The cell, or the layer, that reads the inputs through one affine map; None if there is none without noise."""
+    first = cell.cells[0] if isinstance(cell, Stack) else cell
+    return first if isinstance(first, DrivenCell) and not first.takes_key else None
+
+
+def given_drive(cell: Cell) -> Cell:
+    """The cell with the drive of its `reader_of` as its inputs."""
+    if isinstance(cell, Stack):
+        return dataclasses.replace(cell, cells=(given_drive(cell.cells[0]), *cell.cells[1:]))
+    assert isinstance(cell, DrivenCell)
+    return _GivenDrive(cell)
 
 
 def make_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> Cell:
@@ -132,7 +185,7 @@ def make_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> Cel
     for layer, layer_key in zip(layers, jax.random.split(key, len(layers)), strict=True):
         cells.append(_make_layer(config, layer, input_size, layer_key))
         input_size = hidden_size_of(cells[-1])
-    return Stack(tuple(cells))
+    return Stack(tuple(cells), config.layer_dropout)
 
 
 def hidden_size_of(cell: Cell) -> int:

@@ -17,6 +17,7 @@ bits are a hash of a key and a counter.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -283,6 +284,19 @@ def hashed_bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt32[Array, "...
     first, second = jax.random.bits(key, (2,), jnp.uint32)
     number = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     return _mixed(_mixed(number + first) ^ second)
+
+
+@partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory
+def dropout_mask(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Mask of the hidden units that are seen; each is dropped with probability `dropout`."""
+    return hashed_bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
+
+
+def apply_dropout(
+    hidden: Float[Array, "*time hidden"], kept: Bool[Array, "*time hidden"], dropout: float
+) -> Float[Array, "*time hidden"]:
+    """Inverted dropout: zero the dropped units and scale the others by `1 / (1 - dropout)`."""
+    return jnp.where(kept, hidden / (1 - dropout), 0)
 
 
 def hashed_uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:

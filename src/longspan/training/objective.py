@@ -6,7 +6,6 @@ and a convex loss (`second_order`) made of the same parts.
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -17,11 +16,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.models.cells import DrivenCell, LeakyCell
-from longspan.models.model import SequenceModel
+from longspan.models.model import SequenceModel, given_drive, reader_of
 from longspan.models.outputs import AffineOutput
-from longspan.models.parts import OutputByRows, with_keys
-from longspan.ops import backend, outputs
+from longspan.models.parts import Cell, OutputByRows, with_keys
+from longspan.ops import backend
 from longspan.ops.linear import RowGradient
+from longspan.ops.outputs import apply_dropout, dropout_mask
 from longspan.ops.recurrence import Precision
 from longspan.optim.blocks import Gradient, Table, Where
 
@@ -115,14 +115,20 @@ class Objective:
         self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys
     ) -> tuple[PyTree, Float[Array, "time lane"], Float[Array, ""] | float]:
         """The state after a chunk, the loss of each step, and the L1 penalty."""
+        state, hidden, penalty = self._walk_cell(model.cell, state, chunk, keys)
+        return state, model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), penalty
+
+    def _walk_cell(
+        self, cell: Cell, state: PyTree, chunk: Chunks, keys: Keys
+    ) -> tuple[PyTree, States, Float[Array, ""] | float]:
+        """The state after a chunk, what the output sees of the hidden vectors, and the L1 penalty."""
         walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
-        cell = with_keys(model.cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
+        cell = with_keys(cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
         if self.l1 > 0:
             state, hidden, penalty = cell.run_penalized(*walked, self.penalty_weights(chunk))
         else:
             (state, hidden), penalty = cell.run(*walked), 0.0
-        hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
-        return state, model.output.loss(hidden, chunk.targets, chunk.lengths, key=keys.output), penalty
+        return state, self.seen(hidden, self.mask_of(hidden, keys.dropout)), penalty
 
     def _walk_segments(self, model: SequenceModel, state: PyTree, chunk: Chunks, keys: Keys):
         """`_walk` in segments, of which the gradient keeps only the first states and computes the rest again."""
@@ -175,16 +181,13 @@ class Objective:
             value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
             return value, Gradient(gradient)
 
+        keys = keys_of(context, carry)
+
         def loss(params, drive):
             model = self._model(params, context)
-            assert isinstance(model.cell, DrivenCell)
-            walked = (carry.state, drive, chunk.resets, chunk.lengths)
-            if self.l1 > 0:
-                state, hidden, penalty = model.cell.run_driven_penalized(*walked, self.penalty_weights(chunk))
-            else:
-                (state, hidden), penalty = model.cell.run_driven(*walked), jnp.zeros(())
-            keys = keys_of(context, carry)
-            hidden = self.seen(hidden, self.mask_of(hidden, keys.dropout))
+            state, hidden, penalty = self._walk_cell(
+                given_drive(model.cell), carry.state, chunk._replace(inputs=drive), keys
+            )
             if isinstance(model.output, OutputByRows):
                 scale = jnp.where(chunk.mask, self.scale, 0.0)
                 losses, rows = model.output.loss_by_rows(hidden, chunk.targets, chunk.lengths, scale)
@@ -193,16 +196,15 @@ class Objective:
             value, observed = self.sum_up(losses, penalty, state, carry, chunk)
             return value, (observed, rows)
 
-        assert isinstance(params.cell, DrivenCell)
-        drive = params.cell.drive_of_chunk(chunk.inputs, chunk.lengths)
+        drive = _reader(params).drive_of_chunk(chunk.inputs, chunk.lengths)
         (value, (observed, output_rows)), (gradient, parts) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
             params, drive
         )
         input_rows = RowGradient(chunk.inputs.ravel(), parts.reshape(-1, parts.shape[-1]))
-        tables = [Table(lambda params: (params.cell.input_weights,), input_rows)]
+        tables = [Table(lambda params: (_reader(params).input_weights,), input_rows)]
         if output_rows is not None:
             tables.append(Table(lambda params: params.output.tables(params.output), output_rows))
-        gradient = eqx.tree_at(lambda gradient: gradient.cell.bias, gradient, parts.sum((0, 1)))
+        gradient = eqx.tree_at(lambda gradient: _reader(gradient).bias, gradient, parts.sum((0, 1)))
         for where, _ in tables:
             gradient = eqx.tree_at(where, gradient, replace_fn=lambda _: None)
         return (value, observed), Gradient(gradient, tuple(tables))
@@ -277,21 +279,14 @@ def _squares(states: PyTree) -> Float[Array, "time lane"]:
 
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
-    if not isinstance(model.cell, DrivenCell) or model.cell.takes_key:
+    reader = reader_of(model.cell)
+    if reader is None or chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
         return False
-    if chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
-        return False
-    return model.cell.input_weights.shape[0] > chunk.inputs.size
+    return reader.input_weights.shape[0] > chunk.inputs.size
 
 
-@partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory
-def dropout_mask(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Mask of the hidden units the output sees; each is dropped with probability `dropout`."""
-    return outputs.hashed_bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
-
-
-def apply_dropout(
-    hidden: Float[Array, "time lane hidden"], kept: Bool[Array, "time lane hidden"], dropout: float
-) -> Float[Array, "time lane hidden"]:
-    """Inverted dropout: zero the dropped units and scale the others by `1 / (1 - dropout)`."""
-    return jnp.where(kept, hidden / (1 - dropout), 0)
+def _reader(model: SequenceModel) -> DrivenCell:
+    """The part of a model that reads the inputs, where `_has_tables` holds."""
+    reader = reader_of(model.cell)
+    assert reader is not None
+    return reader

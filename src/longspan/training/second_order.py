@@ -21,10 +21,11 @@ from longspan.data.sequences import song_order
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel, hidden_size_of
 from longspan.models.parts import Cell, ExactOutput, with_keys
+from longspan.ops.outputs import dropout_mask
 from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState
-from longspan.training.objective import Carry, Context, Objective, dropout_mask
+from longspan.training.objective import Carry, Context, Objective
 
 
 class Sequences(NamedTuple):
