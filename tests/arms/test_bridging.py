@@ -66,7 +66,12 @@ def test_the_summary_counts_seeds_and_the_picture_is_well_formed():
     assert (found.solved, found.seeds, found.slots_solved, found.seconds) == (3, 5, 2, 2.0)
     spans = [dataclasses.replace(found, span=span, method=method) for span in (10, 100) for method in ("sgd", "a<b")]
     picture = ElementTree.fromstring(draw(spans))
-    assert len(picture.findall("{http://www.w3.org/2000/svg}circle")) == 4
+    dots = picture.findall("{http://www.w3.org/2000/svg}circle")
+    assert len(dots) == 4 * 5
+    assert sum(dot.get("class") == "solved" for dot in dots) == 4 * 3
+    places = {(dot.get("cx"), dot.get("cy")) for dot in dots}
+    assert len(places) == len(dots)
+    assert all(0 < float(dot.get("cx")) < float(picture.get("viewBox").split()[2]) for dot in dots)
 
 
 def test_a_study_is_resumed_and_split_into_shards(tmp_path):

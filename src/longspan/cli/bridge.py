@@ -38,7 +38,7 @@ class BridgeOptions:
     shard: str = "1/1"
     """Part of the work to do here, such as 1/2 in one process and 2/2 in another."""
     picture: Path | None = None
-    """Draw the share of seeds against the span into this SVG file."""
+    """Draw which seeds solve a task over which span into this SVG file."""
     only_draw: bool = False
     """Run nothing."""
     json: bool = False
