@@ -272,8 +272,11 @@ def decode_json(content: bytes, kind: type[T] | GenericAlias, path: Path, advice
 
 
 def user_path(path: Path | str) -> Path:
-    """A user's path with `~` expanded where possible."""
-    return Path(os.path.expanduser(path))
+    """A user's path with `~` expanded where possible; what cannot be part of a path stays as it is."""
+    try:
+        return Path(os.path.expanduser(path))
+    except ValueError:  # a null byte, or half a character, in the name of a user
+        return Path(path)
 
 
 LONGEST_NAME = 120

@@ -193,6 +193,7 @@ TEXT: dict[str, Bomb] = {
     "200 MB of newlines": plain("a.txt", lambda: itertools.repeat(b"\n" * 10**6, 200)),
     "100 MB of newlines": plain("a.txt", lambda: itertools.repeat(b"\n" * 10**6, 100)),
     "1 GB": sparse,
+    "100 MB that continue one character": plain("a.txt", lambda: itertools.repeat(b"\x80" * 10**6, 100)),
     "a pipe": pipe,
     "a device without end": device,
 }

@@ -15,7 +15,7 @@ from longspan import limits
 from longspan.data import MusicData, TextData
 from longspan.data.archive import BLOCK, read_set, write_set
 from longspan.data.midi import read_notes
-from longspan.data.text import load_text_file
+from longspan.data.text import _start_of_character, load_text_file
 from longspan.data.zips import open_zip
 from longspan.errors import InputError
 from tests.faults import bombs
@@ -49,6 +49,25 @@ READERS = {
 @pytest.mark.parametrize(("reader", "name"), [(reader, name) for reader, made in READERS.items() for name in made])
 def test_a_bomb_is_refused_in_one_line(reader, name, measured, tmp_path):
     assert_refused_cheaply(measured(reader, READERS[reader][name](tmp_path)))
+
+
+def test_a_character_of_utf8_is_not_followed_farther_than_one_can_go():
+    """Byte by byte through 100 MB of a text that is none took ten seconds."""
+
+    class Counted(bytes):
+        looked = 0
+
+        def __getitem__(self, place):
+            self.looked += 1
+            return super().__getitem__(place)
+
+    content = Counted(b"\x80" * 1000)
+    assert _start_of_character(content, 0) == 0
+    assert content.looked <= 4
+    for character in ("a", "é", "€", "𝄞"):
+        around = f"x{character}y".encode()
+        assert _start_of_character(around, 2) == len(around) - 1
+    assert _start_of_character(b"ab", 9) == 2
 
 
 @pytest.mark.parametrize("name", bombs.SCORES)

@@ -16,7 +16,7 @@ import numpy as np
 
 from longspan.bounds import Whole
 from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, Scaling, TargetKind, fingerprint_of
-from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
+from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values, texts
 from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
@@ -157,7 +157,7 @@ class Sequences(Dataset):
 
         input_scaling = fitted(sources, None)
         target_scaling = input_scaling if next_step else fitted(asked.values, asked.masks)
-        names = asked.values.columns if columns is None else [str(column) for column in columns]
+        names = asked.values.columns if columns is None else texts(columns, "the names of columns")
         if names is not None and asked.values.kind != "symbols" and len(names) != asked.values.size:
             raise InputError(f"got {len(names)} names for {asked.values.size} predicted columns: expected as many")
         start = int(next_step and sources.kind == "symbols")  # the symbol before the first one
@@ -176,6 +176,7 @@ class Sequences(Dataset):
         self.pairs = {
             split: [self._pair(part, sources, asked, next_step) for part in chosen] for split, chosen in parts.items()
         }
+        _check_asked(self.pairs)
 
     def _pair(self, part: _Part, sources: Values, asked: Asked, next_step: bool) -> Pair:
         targets = _as_seen(part.of(asked.values.parts), self.description.target_scaling)
@@ -259,8 +260,16 @@ class Sequences(Dataset):
         return np.concatenate([pair.targets[pair.mask] for pair in self.pairs[split]])
 
 
+def _check_asked(pairs: Mapping[str, list[Pair]]) -> None:
+    """Refuse a split without any target: it has no score."""
+    empty = [split for split in SPLITS if not any(pair.mask.any() for pair in pairs[split])]
+    if empty:
+        raise InputError(f"no step of the {empty[0]} split has a target: choose other splits, or give more targets")
+
+
 def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> None:
     """Refuse arrays that are not what their description says, as those of a damaged file may be."""
+    _check_asked(pairs)
     if description.next_step:
         start = int(description.target_kind == "symbols")
         same = description.input_kind == description.target_kind
@@ -317,7 +326,7 @@ def _split(
     whole = [_Part(number, 0, length) for number, length in enumerate(lengths)]
     if len(split) > 0 and isinstance(split[0], str):
         return _as_told(split, whole), []
-    names = [str(number) for number in range(count)] if ids is None else [str(each) for each in ids]
+    names = texts(range(count) if ids is None else ids, "the ids of sequences")
     if len(names) != count:
         raise InputError(f"got {len(names)} ids for {count} sequences: expected one for each")
     shares = [float(share) for share in split]

@@ -6,7 +6,7 @@ Floats are numbers, whole numbers or words in one column are symbols, columns of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -81,6 +81,9 @@ def read_values(arrays: list[np.ndarray], kind: Kind | None, what: str, *, missi
 def read_targets(given: Any, kind: Kind | None, masks: Any, lengths: Sequence[int]) -> Asked:
     """Understand targets, one per step or one per sequence; steps whose target is missing (NaN) do not count."""
     arrays, at_end = _target_arrays(given, lengths)
+    strange = next((array.shape for array in arrays if array.ndim not in (1, 2) or array.size == 0), None)
+    if strange is not None:
+        raise InputError(f"the targets of a sequence have shape {strange}: expected (time,) or (time, columns)")
     if at_end and masks is not None:
         raise InputError("masks are for one target per step: got them with one target per sequence")
     if kind is None and at_end and arrays[0].ndim == 2 and arrays[0].shape[1] == 1 and arrays[0].dtype.kind in "biuU":
@@ -99,14 +102,16 @@ def read_targets(given: Any, kind: Kind | None, masks: Any, lengths: Sequence[in
 def _target_arrays(given: Any, lengths: Sequence[int]) -> tuple[list[np.ndarray], bool]:
     """The targets of each sequence, by step or, if there is one for each sequence, as a single step."""
     listed = list(given) if isinstance(given, list | tuple) else None
-    array = _as_array(given, "targets") if listed is None or np.ndim(listed[0]) == 0 else None
+    array = _as_array(given, "targets") if not listed or np.ndim(listed[0]) == 0 else None
+    if array is not None and array.ndim == 0:
+        raise InputError("got one target alone: expected one for every step, or one for every sequence")
     if array is not None and len(lengths) == 1 and array.ndim < 3 and len(array) == lengths[0]:
         return [array], False
     parts = listed if array is None else list(array)
     if parts is None or len(parts) != len(lengths):
         count = len(given) if hasattr(given, "__len__") else 1
         raise InputError(f"got targets for {count} sequences and inputs of {len(lengths)}: expected as many")
-    arrays = [np.asarray(part) for part in parts]
+    arrays = [_as_array(part, "targets") for part in parts]
     if all(part.ndim > 0 and len(part) == length for part, length in zip(arrays, lengths, strict=True)):
         return arrays, False
     if all(part.ndim == 0 for part in arrays) or all(part.ndim == 1 and len(part) == arrays[0].size for part in arrays):
@@ -239,7 +244,17 @@ def _symbols(arrays: list[np.ndarray], what: str) -> Values:
     if joined.dtype.kind != "U" and found[0] >= 0 and found[-1] < 2 * len(found):
         return Values("symbols", np.split(joined.astype(np.int32), ends), int(found[-1]) + 1)
     numbers = np.minimum(np.searchsorted(found, joined), len(found) - 1).astype(np.int32)
-    return Values("symbols", np.split(numbers, ends), len(found), [str(label) for label in found])
+    return Values("symbols", np.split(numbers, ends), len(found), texts(found, what))
+
+
+def texts(values: Iterable[Any], what: str) -> list[str]:
+    """Values as texts; an array of words may hold half characters, and numbers that are no character at all."""
+    try:
+        found = [str(value) for value in values]
+        "".join(found).encode()
+    except (ValueError, SystemError) as error:
+        raise InputError(f"{what} hold a word that is no text ({error}): correct it, or number the words") from error
+    return found
 
 
 def _whole(numbers: np.ndarray, what: str) -> np.ndarray:

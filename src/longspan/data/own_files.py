@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from longspan.data.own import Sequences
-from longspan.data.own_arrays import Kind
+from longspan.data.own_arrays import Kind, texts
 from longspan.data.splitting import SONG_SHARES
 from longspan.errors import InputError, printable
 from longspan.files import opened
@@ -130,17 +130,20 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
     unknown = sorted(set(arrays) - set(ARRAYS))
     if unknown:
         raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    alone = [name for name, array in arrays.items() if array.ndim == 0]
+    if alone:
+        raise InputError(f"'{alone[0]}' in {where} is a single value: expected an array")
     inputs, lengths = arrays["inputs"], arrays.get("lengths")
     given: dict[str, Any] = {name: arrays[name] for name in ("targets", "masks") if name in arrays}
     if lengths is None:
         sequences: Any = inputs
     else:
-        cuts = _cuts(lengths, inputs, where)
-        sequences = _cut(inputs, cuts)
-        given = {name: _cut(array, cuts) if _by_step(array, cuts) else list(array) for name, array in given.items()}
+        cuts, padded = _cuts(lengths, inputs, where), inputs.ndim == 3
+        sequences = _cut(inputs, cuts, padded=padded)
+        given = {name: _cut(array, cuts, padded=padded) or list(array) for name, array in given.items()}
     for name in ("ids", "split", "columns"):
         if name in arrays:
-            given[name] = [str(value) for value in np.ravel(arrays[name])]
+            given[name] = texts(np.ravel(arrays[name]), f"the {name} in {where}")
     return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
 
 
@@ -190,17 +193,12 @@ def _cuts(lengths: np.ndarray, inputs: np.ndarray, where: Path | str) -> np.ndar
     return lengths.astype(np.int64)
 
 
-def _cut(array: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    """The sequences of an array that has them one after the other, or side by side with padding after each."""
-    if len(array) == lengths.sum() and len(array) != len(lengths):
-        return np.split(array, np.cumsum(lengths)[:-1])
-    return [part[:length] for part, length in zip(array, lengths, strict=True)]
-
-
-def _by_step(array: np.ndarray, lengths: np.ndarray) -> bool:
-    if len(array) == lengths.sum():
-        return True
-    return array.ndim >= 2 and len(array) == len(lengths) and array.shape[1] >= lengths.max()
+def _cut(array: np.ndarray, lengths: np.ndarray, *, padded: bool) -> list[np.ndarray] | None:
+    """The sequences of an array that has them side by side with padding after each, as the inputs have if they are
+    `padded`, or one after the other; None if it does not go by steps."""
+    if padded and array.ndim > 1 and len(array) == len(lengths) and array.shape[1] >= lengths.max():
+        return [part[:length] for part, length in zip(array, lengths, strict=True)]
+    return np.split(array, np.cumsum(lengths)[:-1]) if len(array) == lengths.sum() else None
 
 
 def _columns_of(path: Path) -> dict[str, np.ndarray]:

@@ -284,10 +284,9 @@ def _boundary(content: bytes, near: int, unit: Unit) -> int:
 
 
 def _start_of_character(content: bytes, near: int) -> int:
-    """The first byte at or after `near` that does not continue a character of UTF-8."""
-    while near < len(content) and content[near] & 0xC0 == 0x80:
-        near += 1
-    return near
+    """The first byte at or after `near` that does not continue a character of UTF-8, which three at most do."""
+    following = range(near, min(near + 4, len(content)))
+    return next((place for place in following if content[place] & 0xC0 != 0x80), min(near, len(content)))
 
 
 def _end_of_line(content: bytes, number: int) -> int:

@@ -32,15 +32,15 @@ function linearTicks(low, high, count) {
   const rough = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
-  const ticks = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) ticks.push(Number((n * step).toPrecision(12)));
-  return ticks;
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  if (!(last - first < 100)) return [low]; // values so close for their size that no step leads from one to the next
+  return Array.from({ length: last - first + 1 }, (_, number) => Number(((first + number) * step).toPrecision(12)));
 }
 
 function logTicks(low, high) {
   const factors = Math.log10(high / low) < 1.7 ? [1, 2, 5] : [1];
-  const ticks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++)
+  const ticks = [], lowest = Math.max(Math.floor(Math.log10(low)), -323); // what is smaller is 0
+  for (let power = lowest; power <= Math.ceil(Math.log10(high)); power++)
     for (const factor of factors) {
       const tick = Number((factor * 10 ** power).toPrecision(3));
       if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
