@@ -87,11 +87,22 @@ METRICS = {
 LOG_LIKELIHOOD = METRICS["log_likelihood"]
 
 
+HUGE = 1e12
+"""Above any score; what is larger, such as that of a run that went astray, is shown by its power of ten."""
+
+
 def number(value: float | None, digits: int = 2) -> str:
-    """Format a number: floats with `digits` decimals, integers in groups of three digits; empty for None."""
+    """Format a number: floats with `digits` decimals, integers in groups of three digits; empty for None.
+
+    Example:
+        >>> number(-5.2912), number(1_234_567), number(-1.5e32)
+        ('-5.29', '1,234,567', '-1.50e+32')
+    """
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.{digits}f}" if abs(value) < HUGE else f"{value:.{digits}e}"
 
 
 def setting(value: object) -> str:

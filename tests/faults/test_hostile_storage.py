@@ -2,21 +2,25 @@
 
 import shutil
 import sqlite3
+import struct
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 from optuna import load_study
+from optuna.exceptions import StorageInternalError
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from longspan.cli.study_display import show_result
 from longspan.errors import InputError
 from longspan.search import sqlite_files
 from longspan.search.result import kept_result
 from longspan.search.slots import MOST_SLOTS, REFERENCE_SLOTS, Outcome
-from longspan.search.storage import default_url
-from longspan.search.study import Study, open_study
+from longspan.search.sqlite_files import BoundedConnection
+from longspan.search.storage import Patience, default_url, explain_outage, is_outage, outages, patiently
+from longspan.search.study import Study, create_or_continue, open_study
 from tests.search.test_study import make_study
 from tests.support.reproduction_results import JSB, study_result
 
@@ -230,3 +234,107 @@ def test_a_storage_larger_than_any_is_refused(study, monkeypatch):
     monkeypatch.setattr(sqlite_files, "STORAGE_BYTES", 1000)
     with pytest.raises(InputError, match="more than the 1000 of a storage"):
         open_study(study.url, "tiny")
+
+
+def repeat_pages(file: Path, levels: int, each: int = 100) -> None:
+    """Put inner pages above the first page of a storage's schema, each of which names the one below many times."""
+    content = bytearray(file.read_bytes())
+    size = int.from_bytes(content[16:18], "big")
+
+    def inner(child: int, header: int = 0) -> bytearray:
+        page = bytearray(size)
+        cells = [child.to_bytes(4, "big") + bytes([number]) for number in range(each)]
+        places = [size - 5 * (number + 1) for number in range(each)]
+        page[header : header + 12] = struct.pack(">BHHHBI", 5, 0, each, places[-1], 0, child)
+        for number, (place, cell) in enumerate(zip(places, cells, strict=True)):
+            page[place : place + 5] = cell
+            page[header + 12 + 2 * number : header + 14 + 2 * number] = place.to_bytes(2, "big")
+        return page
+
+    first, count = content[:size], len(content) // size
+    assert first[100] == 5, "the schema has more than one page"
+    below = int.from_bytes(first[108:112], "big")
+    pages = [inner(child) for child in [*range(count + 2, count + levels), below]]
+    content[:size] = first[:100] + inner(count + 1, 100)[100:]
+    content += b"".join(pages)
+    content[28:32] = (len(content) // size).to_bytes(4, "big")
+    file.write_bytes(content)
+
+
+def test_a_table_without_end_is_given_up(study):
+    """135 KB whose schema has a million million rows: reading it had no end, and Ctrl-C did not end it either."""
+    file = Path(study.url.removeprefix("sqlite:///"))
+    study._storage.engine.dispose()
+    repeat_pages(file, levels=6)
+    assert file.stat().st_size < 200_000
+    with pytest.raises(InputError, match="has no studies in it"):
+        open_study(study.url, "tiny")
+    with pytest.raises(InputError, match="cannot open storage"):
+        create_or_continue(study.url, study.definition, 2)
+
+
+def test_ordinary_statements_take_few_steps_for_the_size_of_their_storage(study, monkeypatch):
+    """The control: the limit is no hindrance, though it is that of a statement and not of a connection."""
+    most, counted = 0, BoundedConnection._is_endless
+
+    def count(connection):
+        nonlocal most
+        ended, most = counted(connection), max(most, connection._steps)
+        return ended
+
+    monkeypatch.setattr(BoundedConnection, "_is_endless", count)
+    monkeypatch.setattr(sqlite_files, "STEPS_AT_ONCE", 100)
+    attributes_of(study).set_user_attr("slots", 100)
+    joined = open_study(study.url, "tiny")
+    for number in range(100):
+        joined.record(joined.claim("me"), Outcome("done", "", -1.0 - number))
+    assert len(open_study(study.url, "tiny").slots()) == 100
+    assert 0 < most < sqlite_files.STEPS_BY_BYTE * Path(study.url.removeprefix("sqlite:///")).stat().st_size
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP TABLE trial_user_attributes", "DROP TABLE study_user_attributes", "ALTER TABLE trials RENAME state TO x"],
+)
+def test_damage_is_no_outage_that_is_waited_for(study, statement):
+    joined = open_study(study.url, "tiny")
+    joined.claim("me")
+    _Connection(study).execute(text(statement))
+    with explain_outage(study.url), pytest.raises(InputError, match="is damaged"):
+        patiently(joined.slots, patience=Patience(outage_seconds=0))
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def sqlite_error(kind: type[SQLAlchemyError], code: int) -> Exception:
+    made = sqlite3.OperationalError("told")
+    made.sqlite_errorcode = code
+    return kind("SELECT", {}, made)
+
+
+@pytest.mark.parametrize(
+    ("error", "outage"),
+    [
+        (OperationalError("SELECT", {}, Exception("the server closed the connection")), True),
+        (caused(StorageInternalError(), OperationalError("SELECT", {}, Exception("no route to host"))), True),
+        (caused(StorageInternalError(), ProgrammingError("SELECT", {}, Exception("no such column"))), False),
+        (StorageInternalError("told"), True),
+        (sqlite_error(OperationalError, sqlite3.SQLITE_BUSY), True),
+        (sqlite_error(OperationalError, sqlite3.SQLITE_IOERR_FSYNC), True),
+        (sqlite_error(OperationalError, sqlite3.SQLITE_FULL), True),
+        (sqlite_error(OperationalError, sqlite3.SQLITE_ERROR), False),
+        (caused(StorageInternalError(), sqlite_error(OperationalError, sqlite3.SQLITE_ERROR)), False),
+        (ValueError(), False),
+    ],
+)
+def test_what_may_come_back_is_an_outage(error, outage):
+    assert is_outage(error) is outage
+    with (
+        pytest.raises(InputError if isinstance(error, outages()) else ValueError) as told,
+        explain_outage("sqlite:///x"),
+    ):
+        raise error
+    assert ("out of reach" in str(told.value)) is outage

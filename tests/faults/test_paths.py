@@ -55,7 +55,7 @@ def test_no_path_makes_a_reader_raise_anything_else(places):
 @pytest.mark.parametrize("name", ["~\0x", "words:~\0x", "~root\0.txt", "~\ud800/x.npz"])
 def test_the_home_of_nobody_who_can_be_is_a_path_that_is_not_there(name):
     """A run folder names its data."""
-    with pytest.raises(InputError, match="unknown data set|does not exist"):
+    with pytest.raises(InputError, match=r"unknown data set|does not exist"):
         load(name)
 
 

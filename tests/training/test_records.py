@@ -1,5 +1,6 @@
 """The model card: what the folder knows, and again when its scores change."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -42,3 +43,22 @@ def test_text_says_what_it_knows():
     card = model_card(tiny_config(), tiny_text().record)
     assert "the next character of a text" in card
     assert "5 characters" in card
+
+
+EVIL = "![x](http://example.com/x.png) <img src=x> `a` | b [c][d]"
+
+
+def test_names_out_of_a_folder_are_no_markup_of_the_card():
+    """A viewer of Markdown would have fetched the picture."""
+    result = {
+        "test": {"log_likelihood": -1e59},
+        "baselines": {EVIL: {"log_likelihood": None}},
+        "splits": {EVIL: {"songs": None, "frames": 12.0}},
+        "with_memory": {"memory": EVIL, "test": {}},
+    }
+    config = dataclasses.replace(tiny_config(), recipe=EVIL, data=EVIL)
+    card = model_card(config, tiny_music().record, result=result)
+    for markup in ("](", "][", "<img", "`a`", "| b"):
+        assert markup not in card
+    assert max(map(len, card.split())) < 40, "a figure has as many digits as a power of ten is high"
+    assert "http://example.com/x.png" in card  # it is shown as text

@@ -14,14 +14,21 @@ if TYPE_CHECKING:
         Chunks,
         DataRecord,
         Dataset,
-        DataSummary,
         Progress,
         TargetKind,
         fingerprint_of,
-        summarize,
     )
     from longspan.data.importing import ImportReport, import_path
-    from longspan.data.library import Entry, catalog, load, register_dataset, remove_imported, target_kind
+    from longspan.data.library import (
+        DataSummary,
+        Entry,
+        catalog,
+        load,
+        register_dataset,
+        remove_imported,
+        summarize,
+        target_kind,
+    )
     from longspan.data.music import MusicBaselines, MusicData
     from longspan.data.ngrams import TextBaselines
     from longspan.data.own import Sequences
@@ -63,15 +70,22 @@ _HOMES = {
     "dataset": (
         "Chunks",
         "DataRecord",
-        "DataSummary",
         "Dataset",
         "Progress",
         "TargetKind",
         "fingerprint_of",
-        "summarize",
     ),
     "importing": ("ImportReport", "import_path"),
-    "library": ("Entry", "catalog", "load", "register_dataset", "remove_imported", "target_kind"),
+    "library": (
+        "DataSummary",
+        "Entry",
+        "catalog",
+        "load",
+        "register_dataset",
+        "remove_imported",
+        "summarize",
+        "target_kind",
+    ),
     "music": ("MusicBaselines", "MusicData"),
     "own": ("Sequences",),
     "own_files": ("read_table",),

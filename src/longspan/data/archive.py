@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from longspan.data.dataset import SPLITS
+from longspan.data.dataset import SPLITS, texts_of
 from longspan.data.music import (
     DEFAULT_FRAMES_PER_BEAT,
     MOST_AUGMENTED,
@@ -34,7 +34,6 @@ from longspan.data.music import (
     check_values,
 )
 from longspan.data.own import Description, Pair, Sequences
-from longspan.data.own_arrays import texts
 from longspan.data.own_files import check_words, sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
@@ -242,7 +241,7 @@ class _Rolls:
             del self.members["metadata"]
             if array.dtype.kind != "U" or array.shape != () or array.dtype.itemsize > 4 * METADATA_CHARACTERS:
                 raise InputError(f"{self.path} has an array 'metadata' that is not JSON; rename or remove it")
-            [text] = texts(array.take(1), f"the metadata of {self.path}")
+            [text] = texts_of(array.take(1), f"the metadata of {self.path}")
         try:
             known = msgspec.json.decode(text, type=Format).format == FORMAT
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:

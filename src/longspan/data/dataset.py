@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -368,6 +368,16 @@ def array_of(values: Any, where: str) -> np.ndarray:
         raise InputError(f"{where} cannot be read as an array ({error}): expected rows of equal length") from error
 
 
+def texts_of(values: Iterable[Any], what: str) -> list[str]:
+    """Values as texts; an array of words may hold half characters, and numbers that are no character at all."""
+    try:
+        found = [str(value) for value in values]
+        "".join(found).encode()
+    except (ValueError, SystemError) as error:
+        raise InputError(f"{what} hold a word that is no text ({error}): correct it, or number the words") from error
+    return found
+
+
 def check_splits(splits: Mapping[str, Any], name: str) -> None:
     """Refuse data without a name or the three splits."""
     if not isinstance(name, str) or not name:
@@ -378,42 +388,6 @@ def check_splits(splits: Mapping[str, Any], name: str) -> None:
     unknown = sorted(set(splits) - set(SPLITS))
     if missing or unknown:
         raise InputError(f"{name} has splits {', '.join(map(str, splits)) or 'none'}: expected {', '.join(SPLITS)}")
-
-
-@dataclass(frozen=True)
-class DataSummary:
-    """What `longspan data info` shows; the fields that do not apply are None."""
-
-    name: str
-    kind: str
-    origin: str
-    fingerprint: str
-    splits: dict[str, Any]
-    """A dataclass of sizes for each split."""
-    baselines: Baselines
-    metrics: tuple[str, ...] = ()
-    """Scores that apply, besides the log-likelihood."""
-    frames_per_beat: int | None = None
-    onsets: bool | None = None
-    unit: str | None = None
-    vocabulary_size: int | None = None
-    span: int | None = None
-    remarks: tuple[str, ...] = ()
-
-
-def summarize(data: Dataset) -> DataSummary:
-    """Summarize a data set, with its trivial baselines on the test split."""
-    return DataSummary(
-        data.name,
-        data.record.kind,
-        data.origin,
-        data.fingerprint,
-        {split: data.split_figures(split) for split in SPLITS},
-        data.baselines("test"),
-        data.metrics,
-        remarks=data.remarks,
-        **data.details(),
-    )
 
 
 def silent(what: str, done: int, total: int) -> None:

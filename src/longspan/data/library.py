@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longspan.data.archive import describe_set, read_set
 from longspan.data.benchmarks import (
@@ -22,7 +22,7 @@ from longspan.data.benchmarks import (
 )
 from longspan.data.checking import check_dataset
 from longspan.data.chorales import chorales_available, load_chorales
-from longspan.data.dataset import Dataset, Progress, TargetKind, Unit
+from longspan.data.dataset import SPLITS, Baselines, Dataset, Progress, TargetKind, Unit
 from longspan.data.music import read_benchmark_rolls
 from longspan.data.music_folder import gather_music
 from longspan.data.own_files import TABLES, read_own_file
@@ -159,6 +159,42 @@ def catalog(data_dir: Path | str | None = None) -> list[Entry]:
     entries += [Entry(name, "registered", "ready") for name in REGISTERED]
     entries += [_imported_entry(name, path) for name, path in _imported(data_dir).items()]
     return entries
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What `longspan data info` shows; the fields that do not apply are None."""
+
+    name: str
+    kind: str
+    origin: str
+    fingerprint: str
+    splits: dict[str, Any]
+    """A dataclass of sizes for each split."""
+    baselines: Baselines
+    metrics: tuple[str, ...] = ()
+    """Scores that apply, besides the log-likelihood."""
+    frames_per_beat: int | None = None
+    onsets: bool | None = None
+    unit: str | None = None
+    vocabulary_size: int | None = None
+    span: int | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def summarize(data: Dataset) -> DataSummary:
+    """Summarize a data set, with its trivial baselines on the test split."""
+    return DataSummary(
+        data.name,
+        data.record.kind,
+        data.origin,
+        data.fingerprint,
+        {split: data.split_figures(split) for split in SPLITS},
+        data.baselines("test"),
+        data.metrics,
+        remarks=data.remarks,
+        **data.details(),
+    )
 
 
 def _size(count: int) -> str:

@@ -15,10 +15,20 @@ import msgspec
 import numpy as np
 
 from longspan.bounds import Whole
-from longspan.data.dataset import SPLITS, Baselines, Chunks, DataRecord, Dataset, Scaling, TargetKind, fingerprint_of
-from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values, texts
+from longspan.data.dataset import (
+    SPLITS,
+    Baselines,
+    Chunks,
+    DataRecord,
+    Dataset,
+    Scaling,
+    TargetKind,
+    fingerprint_of,
+    texts_of,
+)
+from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
 from longspan.data.own_baselines import sequence_baselines
-from longspan.data.sequences import arrange_pairs, song_order
+from longspan.data.sequences import arrange_pairs, side_by_side, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
 from longspan.errors import InputError
 from longspan.limits import VOCABULARY
@@ -29,8 +39,6 @@ RECORD_KINDS: Mapping[Kind, Literal["numbers", "keys", "classes"]] = {
     "symbols": "classes",
 }
 EVALUATION_LANES = 16
-MOST_PADDED = 2**28
-"""Numbers in the chunks of a split, padding included."""
 MOST_SYMBOLS = 2 * VOCABULARY + 1
 """Symbols that are numbers may leave out half of them; one more precedes each sequence."""
 
@@ -157,7 +165,7 @@ class Sequences(Dataset):
 
         input_scaling = fitted(sources, None)
         target_scaling = input_scaling if next_step else fitted(asked.values, asked.masks)
-        names = asked.values.columns if columns is None else texts(columns, "the names of columns")
+        names = asked.values.columns if columns is None else texts_of(columns, "the names of columns")
         if names is not None and asked.values.kind != "symbols" and len(names) != asked.values.size:
             raise InputError(f"got {len(names)} names for {asked.values.size} predicted columns: expected as many")
         start = int(next_step and sources.kind == "symbols")  # the symbol before the first one
@@ -225,7 +233,7 @@ class Sequences(Dataset):
 
     def _arranged(self, pairs: list[Pair], chunk_length: int, lanes: int) -> Chunks:
         if self.description.at_end:
-            return _side_by_side(pairs, lanes)
+            return side_by_side(pairs, lanes)
         inputs, targets, masks = ([pair[leaf] for pair in pairs] for leaf in range(3))
         return arrange_pairs(inputs, targets, masks, chunk_length=chunk_length, lanes=lanes)
 
@@ -326,7 +334,7 @@ def _split(
     whole = [_Part(number, 0, length) for number, length in enumerate(lengths)]
     if len(split) > 0 and isinstance(split[0], str):
         return _as_told(split, whole), []
-    names = texts(range(count) if ids is None else ids, "the ids of sequences")
+    names = texts_of(range(count) if ids is None else ids, "the ids of sequences")
     if len(names) != count:
         raise InputError(f"got {len(names)} ids for {count} sequences: expected one for each")
     shares = [float(share) for share in split]
@@ -393,26 +401,3 @@ def _as_seen(values: np.ndarray, scaling: Scaling | None) -> np.ndarray:
     if values.dtype != np.float64:
         return values
     return values.astype(np.float32) if scaling is None else scaling.normalized(values)
-
-
-def _side_by_side(pairs: list[Pair], lanes: int) -> Chunks:
-    """Whole sequences side by side, so that a gradient spans each of them, however long it is."""
-    longest, count = max(len(pair.mask) for pair in pairs), -(-len(pairs) // lanes)
-    width = pairs[0].inputs[0].size + pairs[0].targets[0].size
-    if count * lanes * longest * width > MOST_PADDED:
-        raise InputError(
-            f"{len(pairs)} sequences padded to the longest, {longest} steps, are too many numbers: leave out or cut "
-            "the longest ones"
-        )
-    padded = [np.zeros((count * lanes, longest, *leaf.shape[1:]), leaf.dtype) for leaf in pairs[0]]
-    for number, pair in enumerate(pairs):
-        for whole, leaf in zip(padded, pair, strict=True):
-            whole[number, : len(leaf)] = leaf
-    inputs, targets, mask = (
-        np.ascontiguousarray(leaf.reshape(count, lanes, *leaf.shape[1:]).swapaxes(1, 2)) for leaf in padded
-    )
-    lengths = np.zeros(count * lanes, np.int32)
-    lengths[: len(pairs)] = [len(pair.mask) for pair in pairs]
-    resets = np.zeros(mask.shape, bool)
-    resets[:, 0] = True
-    return Chunks(inputs, targets, resets, mask, lengths.reshape(count, lanes).max(axis=1))

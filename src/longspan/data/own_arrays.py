@@ -6,11 +6,12 @@ Floats are numbers, whole numbers or words in one column are symbols, columns of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from longspan.data.dataset import texts_of
 from longspan.errors import InputError
 from longspan.limits import NUMBERS, SONGS, VOCABULARY
 
@@ -244,17 +245,7 @@ def _symbols(arrays: list[np.ndarray], what: str) -> Values:
     if joined.dtype.kind != "U" and found[0] >= 0 and found[-1] < 2 * len(found):
         return Values("symbols", np.split(joined.astype(np.int32), ends), int(found[-1]) + 1)
     numbers = np.minimum(np.searchsorted(found, joined), len(found) - 1).astype(np.int32)
-    return Values("symbols", np.split(numbers, ends), len(found), texts(found, what))
-
-
-def texts(values: Iterable[Any], what: str) -> list[str]:
-    """Values as texts; an array of words may hold half characters, and numbers that are no character at all."""
-    try:
-        found = [str(value) for value in values]
-        "".join(found).encode()
-    except (ValueError, SystemError) as error:
-        raise InputError(f"{what} hold a word that is no text ({error}): correct it, or number the words") from error
-    return found
+    return Values("symbols", np.split(numbers, ends), len(found), texts_of(found, what))
 
 
 def _whole(numbers: np.ndarray, what: str) -> np.ndarray:

@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from longspan.data.dataset import texts_of
 from longspan.data.own import Sequences
-from longspan.data.own_arrays import Kind, texts
+from longspan.data.own_arrays import Kind
 from longspan.data.splitting import SONG_SHARES
 from longspan.errors import InputError, printable
 from longspan.files import opened
@@ -143,7 +144,7 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
         given = {name: _cut(array, cuts, padded=padded) or list(array) for name, array in given.items()}
     for name in ("ids", "split", "columns"):
         if name in arrays:
-            given[name] = texts(np.ravel(arrays[name]), f"the {name} in {where}")
+            given[name] = texts_of(np.ravel(arrays[name]), f"the {name} in {where}")
     return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
 
 

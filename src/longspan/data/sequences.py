@@ -223,3 +223,30 @@ def _chunked(
     # Padding comes last in every lane of a chunk, so the count is also where padding begins.
     lengths = present.sum(axis=1).max(axis=1, initial=0).astype(np.int32)
     return Chunks(inputs, targets, resets, mask, lengths)
+
+
+MOST_PADDED = 2**28
+"""Numbers in the chunks of a split, padding included."""
+
+
+def side_by_side(pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], lanes: int) -> Chunks:
+    """Whole sequences, inputs, targets and masks, side by side: a gradient spans each of them, however long it is."""
+    longest, count = max(len(mask) for _, _, mask in pairs), -(-len(pairs) // lanes)
+    width = pairs[0][0][0].size + pairs[0][1][0].size
+    if count * lanes * longest * width > MOST_PADDED:
+        raise InputError(
+            f"{len(pairs)} sequences padded to the longest, {longest} steps, are too many numbers: leave out or cut "
+            "the longest ones"
+        )
+    padded = [np.zeros((count * lanes, longest, *leaf.shape[1:]), leaf.dtype) for leaf in pairs[0]]
+    for number, pair in enumerate(pairs):
+        for whole, leaf in zip(padded, pair, strict=True):
+            whole[number, : len(leaf)] = leaf
+    inputs, targets, mask = (
+        np.ascontiguousarray(leaf.reshape(count, lanes, *leaf.shape[1:]).swapaxes(1, 2)) for leaf in padded
+    )
+    lengths = np.zeros(count * lanes, np.int32)
+    lengths[: len(pairs)] = [len(mask) for _, _, mask in pairs]
+    resets = np.zeros(mask.shape, bool)
+    resets[:, 0] = True
+    return Chunks(inputs, targets, resets, mask, lengths.reshape(count, lanes).max(axis=1))

@@ -1,11 +1,10 @@
 """The HTML elements of a report, whose text all goes through `escape`, and tables of Markdown pages."""
 
-import re
 from collections.abc import Sequence
 from html import escape
 
 from longspan import webpage
-from longspan.errors import printable
+from longspan.errors import in_markdown
 from longspan.metrics import setting
 from longspan.reporting.charts import Chart, PairChart
 
@@ -109,16 +108,3 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---" if index == 0 else "---:" for index in range(len(header))]
     safe = [[in_markdown(cell).replace("|", "¦") for cell in row] for row in rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *safe)) + "\n"
-
-
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-
-
-def in_markdown(text: str) -> str:
-    """Text from a folder of results, which may be of somebody else, in one line without tags, links and pictures.
-
-    >>> in_markdown("a < b, **c** <script> ![](http://example.com)")
-    'a < b, **c** ‹script> ![] (http://example.com)'
-    """
-    shown = text if text.isprintable() else printable(text)
-    return _TAG.sub("‹", shown).replace("](", "] (").replace("][", "] [")

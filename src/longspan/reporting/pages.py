@@ -5,7 +5,7 @@ from html import escape
 from typing import NamedTuple
 
 from longspan import __version__, webpage
-from longspan.metrics import METRICS, duration, number
+from longspan.metrics import HUGE, METRICS, duration, number
 from longspan.playing.page import player_script, shell
 from longspan.reporting import markup
 from longspan.reporting.charts import framed, memory_charts, run_charts, study_charts, together_chart
@@ -143,7 +143,7 @@ def _data(run: RunReport) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return number(int(value) if value is not None and float(value).is_integer() else value)
+    return number(int(value) if value is not None and abs(value) < HUGE and float(value).is_integer() else value)
 
 
 def _score_tile(score: ScoreValue) -> str:

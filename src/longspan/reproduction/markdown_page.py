@@ -1,7 +1,8 @@
 """The page of results, docs/results.md: the paper's tables, the paper's protocol and our best, as Markdown."""
 
+from longspan.errors import in_markdown
 from longspan.metrics import number, setting
-from longspan.reporting.markup import in_markdown, markdown_table
+from longspan.reporting.markup import markdown_table
 from longspan.reproduction.cells import TableName
 from longspan.reproduction.past import REPEATS_HEADER, Repeating, repeats_cells, with_spread
 from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, test_of

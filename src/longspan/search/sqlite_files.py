@@ -6,7 +6,9 @@ SQLite trusts its files: it computes what they declare, and deletes what their j
 import os
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from longspan.limits import STORAGE_BYTES, STORED_BYTES
 
 SQLITE_WAIT_SECONDS = 60
 """Time that a writer waits for another one before it gives up."""
+STEPS_AT_ONCE, STEPS, STEPS_BY_BYTE = 100_000, 10_000_000, 5
+"""Steps of SQLite's machine between two looks at their number, and how many a statement may take: some millions in a
+second, and some tens for a row, which has at least some tens of bytes."""
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 """The last bytes of a journal of SQLite that names a further file."""
 
@@ -33,10 +38,15 @@ class BoundedConnection(sqlite3.Connection):
 
     Views, triggers, virtual tables, generated columns, checks, defaults and indexes may all hold expressions that
     SQLite computes when it reads or writes, as long and as large as they like. The tables of a study have none.
+
+    The pages of a table are a tree, in which SQLite does not notice that many places name the same page: a few of them
+    make a table of more rows than anybody can read. So the size of the file limits the steps of a statement.
     """
 
-    def __init__(self, *arguments: Any, **options: Any):
+    def __init__(self, *arguments: Any, file: Path, **options: Any):
         super().__init__(*arguments, **options)
+        self._file, self._steps = file, 0
+        self.set_progress_handler(self._is_endless, STEPS_AT_ONCE)
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, STORED_BYTES)
         self.execute("PRAGMA trusted_schema = OFF")
         # Here and not once for a file: what a killed process left half done is undone by whoever reads first.
@@ -45,6 +55,28 @@ class BoundedConnection(sqlite3.Connection):
             if not _is_plain(kind, made or b""):
                 raise InputError("the storage has more in it than the tables of a study: restore it")
         self.text_factory = str
+
+    def cursor(self, *arguments: Any, **options: Any) -> sqlite3.Cursor:
+        self._steps = 0  # a statement begins
+        return super().cursor(*arguments, **options)
+
+    def _is_endless(self) -> bool:
+        self._steps += STEPS_AT_ONCE
+        return self._steps > STEPS + STEPS_BY_BYTE * self._file.stat().st_size
+
+
+_DAMAGE = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERRUPT)
+"""A statement that does not fit the tables, as if one or a column were missing, or that took too many steps."""
+
+
+def is_damage(code: int | None) -> bool:
+    """Whether SQLite says by this code of an error that a file is damaged, and not that it cannot be used just now."""
+    return code is not None and code & 0xFF in _DAMAGE
+
+
+def connecting_to(file: Path) -> Callable[..., BoundedConnection]:
+    """What makes connections to a file, for `sqlite3.connect`."""
+    return partial(BoundedConnection, file=file)
 
 
 OPTUNAS_CHECK = b"CHECK (version_info_id=1)"
@@ -60,7 +92,8 @@ def _is_plain(kind: bytes, made: bytes) -> bool:
 
 
 def _connect_to_read(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS, factory=BoundedConnection)
+    made_by: Any = connecting_to(file)
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=SQLITE_WAIT_SECONDS, factory=made_by)
 
 
 def holds_studies(file: Path) -> bool:

@@ -222,7 +222,8 @@ def claim_lock(url: str, name: str, engine: "Engine | None" = None) -> Iterator[
 def _connection(url: str) -> dict:
     """Options of a connection: how long to wait for a file, or how to notice that a server or a client is gone."""
     if url.startswith(SQLITE):
-        return {"timeout": sqlite_files.SQLITE_WAIT_SECONDS, "factory": sqlite_files.BoundedConnection}
+        file = Path(url.removeprefix(SQLITE))
+        return {"timeout": sqlite_files.SQLITE_WAIT_SECONDS, "factory": sqlite_files.connecting_to(file)}
     for_server = " ".join(
         f"-c {name if name.startswith('tcp') else f'tcp_{name}'}={value}" for name, value in LIFE_SIGNS.items()
     )
@@ -230,11 +231,25 @@ def _connection(url: str) -> dict:
 
 
 def outages() -> tuple[type[Exception], ...]:
-    """The exceptions that mean that a storage cannot be reached at present."""
+    """The exceptions that mean that a storage cannot be reached at present, or is damaged: see `is_outage`."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import InterfaceError, OperationalError
 
     return StorageInternalError, OperationalError, InterfaceError
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether an error means that a storage cannot be reached at present; what is damaged does not come back.
+
+    Optuna has one exception for both, and SQLite says of a table that is missing what it says of a file that is locked.
+    """
+    from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+
+    told = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error
+    if isinstance(told, SQLAlchemyError) and not isinstance(told, OperationalError | InterfaceError):
+        return False
+    code = getattr(getattr(told, "orig", None), "sqlite_errorcode", None)
+    return isinstance(told, outages()) and not sqlite_files.is_damage(code)
 
 
 def patiently(
@@ -245,19 +260,21 @@ def patiently(
     while True:
         try:
             return action()
-        except outages():
-            if time.monotonic() > deadline or unless():
+        except outages() as error:
+            if not is_outage(error) or time.monotonic() > deadline or unless():
                 raise
             time.sleep(patience.retry_seconds)
 
 
 @contextmanager
 def explain_outage(url: str) -> Iterator[None]:
-    """Turn an outage that outlasted all retries into a one-line error."""
+    """Turn an outage that outlasted all retries into a one-line error, and damage that was met elsewhere, too."""
     import_optuna()
     try:
         yield
     except outages() as error:
+        if not is_outage(error):
+            raise _damaged(url, error) from error
         raise InputError(
             f"storage {hide_password(url)} stayed out of reach: {reason_of(error, url)}; "
             "bring it back, then run the same command again to continue"
@@ -271,13 +288,18 @@ def explain_damage(url: str) -> Iterator[None]:
 
     try:
         yield
-    except outages():
-        raise  # it may come back
+    except outages() as error:
+        if is_outage(error):
+            raise  # it may come back
+        raise _damaged(url, error) from error
     # Text that is not UTF-8 or not JSON, no such state, values of other types, rows that are missing.
     except (ValueError, LookupError, TypeError, AttributeError, NoResultFound, DatabaseError, MsgspecError) as error:
-        raise InputError(
-            f"storage {hide_password(url)} is damaged ({type(error).__name__}: {reason_of(error, url)}): restore it"
-        ) from error
+        raise _damaged(url, error) from error
+
+
+def _damaged(url: str, error: Exception) -> InputError:
+    kind = type(error.__cause__ or error).__name__
+    return InputError(f"storage {hide_password(url)} is damaged ({kind}: {reason_of(error, url)}): restore it")
 
 
 def url_from(given: str | None, default: str | None = None) -> str:

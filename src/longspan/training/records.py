@@ -18,7 +18,7 @@ from longspan import __version__
 from longspan.bounds import Figure, Figures, Seconds, Share, Size, Text, Whole, check_lengths
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
-from longspan.errors import InputError, printable
+from longspan.errors import InputError, in_markdown
 from longspan.metrics import METRICS, number
 
 Status = Literal["running", "interrupted", "diverged", "done"]
@@ -228,7 +228,7 @@ def _data_rows(config: TrainConfig, data: DataRecord, splits: dict[str, dict]) -
     if data.vocabulary:
         rows.append(("vocabulary", f"{data.size:,} {data.unit}s"))
     for split, figures in splits.items():
-        counts = [f"{figures[name]:,} {name}" for name in COUNTS if name in figures]
+        counts = [f"{figures[name]:,} {name}" for name in COUNTS if figures.get(name) is not None]
         rows.append((_plain_text(split), ", ".join(counts)))
     return [*rows, ("fingerprint", f"`{_plain_text(data.fingerprint[:16])}`")]
 
@@ -270,9 +270,8 @@ def _commands(data: DataRecord, shipped_as: str | None) -> str:
 
 
 def _plain_text(text: str) -> str:
-    """Text from a run folder, which may be of somebody else, without what would be markup or the end of a cell."""
-    shown = text if text.isprintable() else printable(text)
-    return shown.translate(str.maketrans({"<": "‹", ">": "›", "|": "¦", "`": "'"}))
+    """Text from a run folder, which may be of somebody else, as part of a cell or of what stands in backquotes."""
+    return in_markdown(text).translate(str.maketrans({"|": "¦", "`": "'"}))
 
 
 def _table(rows: list[tuple[str, str]]) -> str:
