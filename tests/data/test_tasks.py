@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -190,3 +191,25 @@ def test_hessian_free_bridges_thirty_steps(tmp_path):
     assert outcome.reason.startswith("solved")
     assert SplitEvaluator(content, "test").errors(outcome.model)["error_rate"] < 0.01
     assert all(record["objective_after"] <= record["objective"] for record in run.metrics())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_span_of_any_run_takes_little_memory(name):
+    """A run folder names its task and span: one number for each of a hundred symbols took 4 GB at the longest."""
+    data = TaskData(name, 1000)
+    tracemalloc.start()
+    try:
+        _ = data.fingerprint
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 * 1000 * 1000, "bytes for each of a million steps"
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.asks_for == "class"])
+def test_symbols_are_those_of_their_vectors(name):
+    task = TASKS[name]
+    drawn, batch = (draw(30, 7, seed=2, step=5) for draw in (task.drawn, task.batch))
+    assert batch.inputs.shape == (*drawn.inputs.shape, task.input_size)
+    assert np.array_equal(batch.inputs.argmax(-1), drawn.inputs)
+    assert np.array_equal(batch.inputs.sum(-1), np.ones(drawn.inputs.shape))

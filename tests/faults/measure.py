@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from longspan.arms.records import SlotResult, read_lines
-from longspan.data import import_path, summarize
+from longspan.data import import_path
 from longspan.data.musicxml import read_score
 from longspan.errors import InputError
 from longspan.files import read_json
@@ -30,7 +30,7 @@ def import_and_describe(path: Path, **options) -> str:
     """What `longspan data import` does."""
     with tempfile.TemporaryDirectory() as folder:
         report = import_path(path, name="x", data_dir=folder, **options)
-        summarize(report.data)
+        _ = report.summary
     return "; ".join(f"skipped {file}: {reason}" for file, reason in report.skipped)
 
 

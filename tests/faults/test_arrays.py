@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from longspan.cli import run as command
@@ -91,3 +93,26 @@ def test_sequences_of_a_step_keep_their_columns(tmp_path):
     assert data.record.input_size == 2
     found = np.concatenate([data.record.in_units(pair.targets) for split in data.pairs.values() for pair in split])
     assert sorted(found[:, 1].round().tolist()) == steps[:, 0].tolist()
+
+
+def test_what_cannot_be_summarized_is_not_stored(tmp_path, monkeypatch, capfd):
+    np.save(tmp_path / "x.npy", STEPS)
+
+    def refuse(data):
+        raise InputError("no baselines")
+
+    monkeypatch.setattr("longspan.data.importing.summarize", refuse)
+    words = ["data", "import", str(tmp_path / "x.npy"), "--name", "x", "--data-dir", str(tmp_path)]
+    assert command(words) == 2
+    assert not list(tmp_path.glob("imported/*"))
+    monkeypatch.undo()
+    assert command(words) == 0  # the control
+    assert list(tmp_path.glob("imported/*"))
+    capfd.readouterr()
+
+
+def test_a_table_is_called_by_its_own_name(tmp_path):
+    """And not by that of the temporary file to which another process unpacked it."""
+    pyarrow.parquet.write_table(pyarrow.table({"empty": pyarrow.array([], pyarrow.float64())}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"column 'empty' of .*x\.parquet has 0 values"):
+        read_own_file(tmp_path / "x.parquet", "x")

@@ -163,7 +163,7 @@ def _info(arguments: list[str]) -> None:
 
 
 def _import(arguments: list[str]) -> None:
-    from longspan.data import import_path, summarize
+    from longspan.data import import_path
 
     options = parse(ImportOptions, arguments, "longspan data import")
     with progress_bar(quiet=options.json) as progress:
@@ -190,7 +190,7 @@ def _import(arguments: list[str]) -> None:
             replace=options.replace,
             progress=progress,
         )
-    summary = summarize(report.data)
+    summary = report.summary
     skipped = [one._asdict() for one in report.skipped]
     if options.json:
         print_json({**asdict(summary), "path": str(report.path), "files": report.files, "skipped": skipped})

@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from longspan.data.archive import Storable, read_set, write_set
 from longspan.data.benchmarks import BUILT_IN, imported_directory
 from longspan.data.dataset import Progress, Unit
+from longspan.data.library import DataSummary, summarize
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
 from longspan.data.music_folder import Skipped, gather_music
 from longspan.data.own import Sequences
@@ -24,12 +26,19 @@ from longspan.files import user_path
 
 @dataclass(frozen=True)
 class ImportReport:
-    """Result of an import: the data set, where it is stored, the number of files read, and those left out."""
+    """Result of an import: the data set, where it is stored, the number of files read, and those left out.
+
+    What cannot be summarized is not stored, either.
+    """
 
     data: Storable
     path: Path
     files: int = 1
     skipped: tuple[Skipped, ...] = ()
+
+    @cached_property
+    def summary(self) -> DataSummary:
+        return summarize(self.data)
 
 
 def import_path(
@@ -126,6 +135,7 @@ def import_path(
         )
     else:
         report = ImportReport(load_text_file(path, name, unit, vocabulary_size, minimum_count), target)
+    _ = report.summary
     write_set(target, report.data)
     return report
 

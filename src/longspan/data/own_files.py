@@ -148,8 +148,9 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
     return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
 
 
-def read_array(path: Path) -> np.ndarray:
-    """The array of an `.npy` file."""
+def read_array(path: Path, called: str | None = None) -> np.ndarray:
+    """The array of an `.npy` file, which messages call by its path, or as it is `called`."""
+    where = called or str(path)
     with opened(path) as file:
         head = io.BytesIO(file.read(HEADER_BYTES))  # a header may claim to be as long as memory is large
         try:
@@ -157,17 +158,17 @@ def read_array(path: Path) -> np.ndarray:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(head)
         except Exception as error:  # NumPy raises many kinds on broken headers
-            raise InputError(f"{path} is not an .npy file: {error}") from error
+            raise InputError(f"{where} is not an .npy file: {error}") from error
         if len(shape) > 3 or any(type(size) is not int or size < 0 for size in shape) or dtype.itemsize == 0:
-            raise InputError(f"{path} is not an .npy file of steps: it has shape {shape} and type {dtype}")
+            raise InputError(f"{where} is not an .npy file of steps: it has shape {shape} and type {dtype}")
         file.seek(head.tell())
         count = int(np.prod(shape, dtype=object))
         if dtype.hasobject or dtype.kind not in "biufU" or not 0 < count <= NUMBERS:
-            raise InputError(f"{path} has {count} values of {dtype}: expected from 1 to {NUMBERS} numbers or words")
-        check_words(dtype, count, path)
+            raise InputError(f"{where} has {count} values of {dtype}: expected from 1 to {NUMBERS} numbers or words")
+        check_words(dtype, count, where)
         content = file.read(count * dtype.itemsize + 1) if count * dtype.itemsize <= ARCHIVE_BYTES else b""
     if len(content) != count * dtype.itemsize:
-        raise InputError(f"{path} does not hold the {count} values that it claims; save it again")
+        raise InputError(f"{where} does not hold the {count} values that it claims; save it again")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
 
@@ -346,7 +347,10 @@ def _read_parquet(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{path}: pyarrow did not survive reading it; save it as CSV") from error
         if answer.error is not None:
             raise InputError(f"{path}: {answer.error}")
-        return {name: read_array(Path(folder) / f"{number}.npy") for number, name in enumerate(answer.names)}
+        return {
+            name: read_array(Path(folder) / f"{number}.npy", f"column {name!r} of {path}")
+            for number, name in enumerate(answer.names)
+        }
 
 
 class _Answer(msgspec.Struct):

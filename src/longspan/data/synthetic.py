@@ -28,12 +28,12 @@ class TaskBatch(NamedTuple):
     """A batch of sequences with their targets.
 
     Attributes:
-        inputs: one-hot symbols, or a number and its marker; zero past a sequence's end.
+        inputs: symbols, also as one-hot vectors; or a number and its marker, zero past a sequence's end.
         targets: class numbers, or numbers with a last axis of one; meaningless where the mask is off.
         mask: the steps at which the loss counts.
     """
 
-    inputs: Float[np.ndarray, "time lane input"]
+    inputs: Shaped[np.ndarray, "time lane ..."]
     targets: Shaped[np.ndarray, "time lane ..."]
     mask: Bool[np.ndarray, "time lane"]
 
@@ -51,7 +51,7 @@ def temporal_order(rng: np.random.Generator, span: int, batch_size: int) -> Task
     symbols[rng.integers(span // 10, 2 * span // 10, batch_size), lanes] = first
     symbols[rng.integers(5 * span // 10, 6 * span // 10, batch_size), lanes] = second
     targets, mask = _at_last_step(span, first + 2 * second)
-    return TaskBatch(_one_hot(symbols, 6), targets, mask)
+    return TaskBatch(symbols, targets, mask)
 
 
 def addition(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
@@ -82,7 +82,7 @@ def permutation(rng: np.random.Generator, span: int, batch_size: int) -> TaskBat
     others = orders.transpose(0, 2, 1).reshape(rounds * distractors, batch_size)[: span - 1]
     first = rng.integers(0, 2, batch_size)
     targets, mask = _at_last_step(span, first)
-    return TaskBatch(_one_hot(np.concatenate([first[None], others]), 100), targets, mask)
+    return TaskBatch(np.concatenate([first[None], others]), targets, mask)
 
 
 def memorization(rng: np.random.Generator, span: int, batch_size: int) -> TaskBatch:
@@ -101,7 +101,7 @@ def memorization(rng: np.random.Generator, span: int, batch_size: int) -> TaskBa
     targets[-count:] = bits
     mask = np.zeros(symbols.shape, bool)
     mask[-count:] = True
-    return TaskBatch(_one_hot(symbols, 4), targets, mask)
+    return TaskBatch(symbols, targets, mask)
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,20 @@ class SyntheticTask:
     smallest_span: int
 
     def batch(self, span: int, batch_size: int, *, seed: int, step: int, split: Split = "train") -> TaskBatch:
-        """Draw the sequences of one step; the same arguments always give the same sequences.
+        """Draw the sequences of one step, symbols as one-hot vectors; the same arguments give the same sequences.
 
         Example:
             >>> batch = TASKS["temporal-order"].batch(span=30, batch_size=4, seed=0, step=0)
             >>> batch.inputs.shape, int(batch.mask.sum())
             ((30, 4, 6), 4)
         """
+        drawn = self.drawn(span, batch_size, seed=seed, step=step, split=split)
+        if self.asks_for == "number":
+            return drawn
+        return drawn._replace(inputs=np.eye(self.input_size, dtype=np.float32)[drawn.inputs])
+
+    def drawn(self, span: int, batch_size: int, *, seed: int, step: int, split: Split = "train") -> TaskBatch:
+        """The same with symbols as they are: a hundred numbers for each of them take a hundred times as much memory."""
         self.check_span(span)
         stream = np.random.SeedSequence(seed, spawn_key=(SPLITS.index(split), step))
         return self.draw(np.random.default_rng(stream), span, batch_size)
@@ -183,7 +190,3 @@ def _at_last_step(span: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarra
     mask = np.zeros(targets.shape, bool)
     mask[-1] = True
     return targets, mask
-
-
-def _one_hot(symbols: np.ndarray, count: int) -> np.ndarray:
-    return np.eye(count, dtype=np.float32)[symbols]

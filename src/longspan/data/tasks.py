@@ -103,7 +103,7 @@ class TaskData(Dataset):
     @cached_property
     def asked_steps(self) -> int:
         """Number of steps in a sequence that have a target."""
-        return int(self.task.batch(self.span, 1, seed=0, step=0).mask.sum())
+        return int(self.task.drawn(self.span, 1, seed=0, step=0).mask.sum())
 
     def counted_steps(self, chunk_length: int) -> int:
         del chunk_length  # a chunk holds whole sequences
@@ -139,11 +139,11 @@ class TaskData(Dataset):
     def training_chunks(self, lanes: int, *, seed: int, epoch: int) -> Chunks:
         """The sequences of an epoch, determined by seed and epoch; the last chunk is full, too."""
         chunks = -(-EPOCH // lanes)
-        return self._arrange([self.task.batch(self.span, chunks * lanes, seed=seed, step=epoch)], lanes)
+        return self._arrange([self.task.drawn(self.span, chunks * lanes, seed=seed, step=epoch)], lanes)
 
     def judged_chunks(self, split: str, lanes: int) -> Chunks:
         """The fixed set of a split; `lanes` must divide its size."""
-        draw = partial(self.task.batch, self.span, DRAWN_AT_ONCE, seed=0, split=cast(Split, split))
+        draw = partial(self.task.drawn, self.span, DRAWN_AT_ONCE, seed=0, split=cast(Split, split))
         return self._arrange([draw(step=step) for step in range(JUDGED[split] // DRAWN_AT_ONCE)], lanes)
 
     def _answers(self, split: str) -> np.ndarray:
@@ -152,16 +152,13 @@ class TaskData(Dataset):
         return chunks.targets[chunks.mask].reshape(len(chunks.lengths), -1)
 
     def _arrange(self, batches: list[TaskBatch], lanes: int) -> Chunks:
-        parts = [batch._replace(inputs=self._compact(batch.inputs)) for batch in batches]
-        inputs, targets, mask = (_fold(np.concatenate(leaves, axis=1), lanes) for leaves in zip(*parts, strict=True))
+        inputs, targets, mask = (_fold(np.concatenate(leaves, axis=1), lanes) for leaves in zip(*batches, strict=True))
+        if self.kind == "classes":
+            inputs = inputs.astype(np.int32)
         resets = np.zeros(mask.shape, bool)
         resets[:, 0] = True
         last = mask.shape[1] - np.argmax(mask[:, ::-1], axis=1)
         return Chunks(inputs, targets, resets, mask, last.max(axis=1).astype(np.int32))
-
-    def _compact(self, inputs: np.ndarray) -> np.ndarray:
-        """Convert one-hot symbols to their indices; numbers stay unchanged."""
-        return np.argmax(inputs, axis=-1).astype(np.int32) if self.kind == "classes" else inputs
 
 
 def _fold(array: np.ndarray, lanes: int) -> np.ndarray:
