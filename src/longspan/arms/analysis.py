@@ -101,7 +101,7 @@ def basin_decades(scores: ArmScores) -> float | None:
     near = scores.rate[(scores.valid >= scores.valid.max() - BASIN_NATS) & (scores.failed == 0)]
     if np.isnan(scores.rate).any():
         return None
-    return float(np.log10(near.max() / near.min())) if len(near) else 0.0
+    return float(np.log10(near.max()) - np.log10(near.min())) if len(near) else 0.0
 
 
 class TuningDifference(NamedTuple):

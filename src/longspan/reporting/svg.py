@@ -112,7 +112,8 @@ def _scale(values: Sequence[float], start: float, end: float, *, log: bool) -> S
     """A scale over some values, with a little room on both sides; values beyond it are drawn at its ends."""
     warped = [math.log10(value) if log else value for value in values]
     low, high = min(warped), max(warped)
-    room = 0.04 * (high - low) or 0.5
+    close = high - low <= CLOSE * max(abs(low), abs(high))
+    room = max(0.5, CLOSE * abs(low)) if close else 0.04 * (high - low)
     low, high = low - room, high + room
 
     def place(value: float) -> float:
@@ -122,7 +123,14 @@ def _scale(values: Sequence[float], start: float, end: float, *, log: bool) -> S
     return Scale(place, _decades(low, high) if log else _ticks(low, high))
 
 
+CLOSE = 1e-6
+"""Share of two numbers below which their difference is not drawn: the ticks between them would all look alike."""
+SMALLEST_POWER = -323
+"""Of ten, that is not zero."""
+
+
 def _decades(low: float, high: float) -> list[float]:
+    low = max(low, SMALLEST_POWER)
     whole = range(math.ceil(low), math.floor(high) + 1)
     if len(whole) > 1:
         return [10.0**power for power in whole]
