@@ -37,6 +37,7 @@ REGIMES: dict[str, dict] = {
     "16 x 200": PLAIN | {"hidden_size": 200, "lanes": 16, "block": 8},
     "1 x 500": PLAIN | {"hidden_size": 500, "lanes": 1, "block": 8},
     "NADE, 1 x 200": PLAIN | {"hidden_size": 200, "lanes": 1, "block": 16, "output": "nade", "nade_size": 150},
+    "RBM, 1 x 150": PLAIN | {"hidden_size": 150, "lanes": 1, "block": 16, "output": "rbm", "rbm_size": 150},
     "words": PLAIN | WORDS,
 }
 """Settings that both versions must know."""

@@ -17,20 +17,22 @@ import pytest
 from longspan.errors import InputError
 from longspan.models.cells import LeakyCell
 from longspan.models.parts import Constant
-from longspan.ops import backend, factored, gated, lagging, linear, outputs, recurrence, tree, update
+from longspan.ops import backend, factored, gated, gibbs, lagging, linear, outputs, recurrence, tree, update
 from longspan.ops.backend import CONTRACTS, OPERATIONS, saturated
 from tests.ops import paths
 
-FAMILIES = [linear, recurrence, lagging, gated, outputs, factored, tree, update]
+FAMILIES = [linear, recurrence, lagging, gated, outputs, gibbs, factored, tree, update]
 # All different, so that one axis cannot stand in for another.
 AXES = ["time", "lane", "hidden", "input", "output", "key", "symbol", "step", "row", "number", "node", "depth"]
 SIZES = dict(zip(AXES, (5, 3, 7, 4, 6, 8, 9, 10, 11, 2, 12, 13), strict=True)) | {"column": 14, "update": 15}
-DTYPES = {"Float": "float32", "Integer": "int32", "Bool": "bool", "UInt8": "uint8"}
+SIZES |= {"machine": 16, "unit": 17, "level": 18}
+DTYPES = {"Float": "float32", "Integer": "int32", "Bool": "bool", "UInt8": "uint8", "UInt32": "uint32"}
 WRONG_DTYPES = {
     "Float": ("int32", "bool", "complex64", "float16"),
     "Integer": ("float32", "bool"),
     "Bool": ("int32", "uint8", "float32"),
     "UInt8": ("float32", "bool", "int8"),
+    "UInt32": ("float32", "int32", "bool"),
 }
 BEST = paths.runnable()[1:2]
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from longspan.ops import gibbs as gibbs_ops
 from longspan.ops import outputs
 
 
@@ -31,22 +32,13 @@ MOST_UNITS_TO_ENUMERATE = 15
 
 def free_energy(weights: Weights, biases: Biases, frames: Frames) -> Float[Array, " machine"]:
     r"""`F(v) = -b.v - sum_j softplus(c_j + v W_j)`, so that `p(v) = exp(-F(v)) / Z`."""
-    hidden = jnp.sum(_softplus(biases.hidden + frames @ weights), axis=-1)
+    hidden = jnp.sum(gibbs_ops.softplus(biases.hidden + frames @ weights), axis=-1)
     return -jnp.sum(biases.visible * frames, axis=-1) - hidden
 
 
-def gibbs_step(weights: Weights, biases: Biases, frames: Frames, *, key: PRNGKeyArray) -> Frames:
-    """Sample hidden units given frames, then frames given hidden units."""
-    key_hidden, key_visible = jax.random.split(key)
-    hidden = _switch_on(biases.hidden + frames @ weights, key_hidden)
-    return _switch_on(biases.visible + hidden @ weights.T, key_visible)
-
-
 def gibbs(weights: Weights, biases: Biases, frames: Frames, steps: int, *, key: PRNGKeyArray) -> Frames:
-    """Frames after `steps` Gibbs steps."""
-    return jax.lax.fori_loop(
-        0, steps, lambda step, now: gibbs_step(weights, biases, now, key=jax.random.fold_in(key, step)), frames
-    )
+    """Frames after `steps` Gibbs steps: hidden units are sampled given frames, then frames given hidden units."""
+    return _gibbs(weights, biases, frames, jnp.ones(steps, weights.dtype), key)
 
 
 def tempered_transition(
@@ -75,29 +67,13 @@ def tempered_transition(
     Reference: Neal, *Sampling from multimodal distributions using tempered transitions*, 1996.
     """
     key_down, key_up, key_accept = jax.random.split(key, 3)
-
-    def strength(level):
-        return 1 - (1 - weakest) * level / levels
-
-    def gain(frames, level, next_level):
-        return _log_ratio(biases.hidden, frames @ weights, strength(level), strength(next_level))
-
-    def move(frames, level, key):
-        return gibbs_step(strength(level) * weights, biases, frames, key=jax.random.fold_in(key, level))
-
-    def down(number, running):
-        frames, log_weight = running
-        log_weight = log_weight + gain(frames, number, number + 1)
-        return move(frames, number + 1, key_down), log_weight
-
-    def up(number, running):
-        frames, log_weight = running
-        level = levels - number
-        frames = move(frames, level, key_up)
-        return frames, log_weight + gain(frames, level, level - 1)
-
-    far = jax.lax.fori_loop(0, levels, down, (frames, jnp.zeros(len(frames), frames.dtype)))
-    back, log_weight = jax.lax.fori_loop(0, levels, up, far)
+    strengths = 1 - (1 - weakest) * jnp.arange(levels + 1, dtype=weights.dtype) / levels
+    far, gain_down = _anneal(weights, biases, frames, strengths, key_down)
+    # On the way back a chain moves first and is weighted then: it begins at the level at which it stands, and what the
+    # last step to the machine itself adds is left.
+    upwards = jnp.concatenate([strengths[-1:], strengths[:0:-1]])
+    back, gain_up = _anneal(weights, biases, far, upwards, key_up)
+    log_weight = gain_down + gain_up + gibbs_ops.log_ratio(biases.hidden, back @ weights, strengths[1], strengths[0])
     accepted = jnp.log(outputs.hashed_uniform(key_accept, log_weight.shape)) < log_weight
     return jnp.where(accepted[:, None], back, frames)
 
@@ -110,13 +86,8 @@ def sample(weights: Weights, biases: Biases, annealed: int, plain: int, *, key: 
     """
     key_start, key_steps = jax.random.split(key)
     start = _switch_on(biases.visible, key_start)
-
-    def step(number, frames):
-        strength = jnp.sqrt(jnp.minimum((number + 1) / annealed, 1))
-        step_key = jax.random.fold_in(key_steps, number)
-        return gibbs_step(strength * weights, biases, frames, key=step_key)
-
-    return jax.lax.fori_loop(0, annealed + plain, step, start)
+    growing = jnp.sqrt(jnp.minimum(jnp.arange(1, annealed + plain + 1, dtype=weights.dtype) / annealed, 1))
+    return _gibbs(weights, biases, start, growing, key_steps)
 
 
 def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
@@ -131,7 +102,7 @@ def log_partition(weights: Weights, biases: Biases) -> Float[Array, " machine"]:
 
     def one(machine: Biases):
         return jax.nn.logsumexp(
-            states @ machine.hidden + jnp.sum(_softplus(machine.visible[None] + states @ weights.T), axis=1)
+            states @ machine.hidden + jnp.sum(gibbs_ops.softplus(machine.visible[None] + states @ weights.T), axis=1)
         )
 
     return jax.lax.map(one, biases)
@@ -160,30 +131,22 @@ def annealed_log_partition(
     key_start, key_steps = jax.random.split(key)
     start = _switch_on(repeated.visible, key_start)
 
-    def step(number, running):
-        frames, log_weight = running
-        key_hidden, key_visible = jax.random.split(jax.random.fold_in(key_steps, number))
-        input_ = frames @ weights
-        weaker, strength = (jnp.sqrt(done / temperatures) for done in (number, number + 1))
-        log_weight = log_weight + _log_ratio(repeated.hidden, input_, weaker, strength)
-        hidden = _switch_on(repeated.hidden + strength * input_, key_hidden)
-        frames = _switch_on(repeated.visible + strength * (hidden @ weights.T), key_visible)
-        return frames, log_weight
-
-    _, log_weight = jax.lax.fori_loop(0, temperatures, step, (start, jnp.zeros(len(start), start.dtype)))
-    base = jnp.sum(_softplus(biases.visible), axis=1) + jnp.sum(_softplus(biases.hidden), axis=1)
+    growing = jnp.sqrt(jnp.arange(temperatures + 1, dtype=weights.dtype) / temperatures)
+    _, log_weight = _anneal(weights, repeated, start, growing, key_steps)
+    base = jnp.sum(gibbs_ops.softplus(biases.visible), axis=1) + jnp.sum(gibbs_ops.softplus(biases.hidden), axis=1)
     return base + jax.nn.logsumexp(log_weight.reshape(-1, chains), axis=1) - jnp.log(chains)
 
 
-def _log_ratio(hidden_bias, input_, share, other_share):
-    """Log ratio of unnormalized probabilities at two scales of the weights; `input_` is the input at full weights."""
-    before, after = (_softplus(hidden_bias + each * input_) for each in (share, other_share))
-    return jnp.sum(after - before, axis=1)
+def _gibbs(weights, biases: Biases, frames, strengths, key: PRNGKeyArray):
+    return gibbs_ops.gibbs_walk(weights, *biases, frames.astype(jnp.uint8), strengths, _seed(key))
 
 
-def _softplus(values):
-    """`log(1 + e^x)`, which dominates an annealing step; `jax.nn.softplus` takes more than twice as long."""
-    return jnp.maximum(values, 0) + jnp.log1p(jnp.exp(-jnp.abs(values)))
+def _anneal(weights, biases: Biases, frames, strengths, key: PRNGKeyArray):
+    return gibbs_ops.annealed_walk(weights, *biases, frames.astype(jnp.uint8), strengths, _seed(key))
+
+
+def _seed(key: PRNGKeyArray):
+    return jax.random.bits(key, (2,), jnp.uint32)
 
 
 def _switch_on(log_odds, key: PRNGKeyArray):

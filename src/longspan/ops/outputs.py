@@ -281,9 +281,13 @@ def _frames(array: Shaped[Array, "time lane key"]) -> Shaped[Array, "frame key"]
 
 def hashed_bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     """32 random bits for every entry, from a hash of the key and a counter."""
-    first, second = jax.random.bits(key, (2,), jnp.uint32)
-    number = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    return _mixed(_mixed(number + first) ^ second)
+    words = jax.random.bits(key, (2,), jnp.uint32)
+    return hashed(words, jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape))
+
+
+def hashed(words: UInt32[Array, "2"], numbers: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """32 random bits for every number, from a hash of two random words and the number."""
+    return _mixed(_mixed(numbers + words[0]) ^ words[1])
 
 
 @partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory

@@ -213,6 +213,17 @@ void paths(long steps, long depth, long rows, long units) {
   path_add_gradient(p, hidden.data(), logits.data(), weights.data(), bias.data());
 }
 
+void chains(long count, long keys, long units, long levels) {
+  Floats weights(keys * units), visible(count * keys), hidden(count * units), strengths(levels);
+  Floats frames(count * keys), log_weight(count);
+  const auto start = integers<uint8_t>(count * keys, 2);
+  const std::vector<uint32_t> seed{next(), next()};
+  const Machines m{count, keys, units, weights.data(), visible.data(), hidden.data()};
+  const Levels l{levels, strengths.data(), seed.data()};
+  gibbs_walk(m, l, start.data(), frames.data());
+  annealed_walk(m, l, start.data(), frames.data(), log_weight.data());
+}
+
 void update(std::initializer_list<long> sizes) {
   for (const bool moving : {false, true}) {
     std::vector<Floats> parameters, velocities, gradients;
@@ -268,6 +279,7 @@ int main(int count, char** arguments) {
       for (const long one_in : {1, 4, 1000}) {
         for (const long rows : {0, 1, 6}) nade(rows, rows + 2, units, units == 37 ? 150 : units + 2, one_in);
       }
+      for (const long keys : {1, 17, 88}) chains(3, keys, units, 4);
       for (const long steps : {1, 2, 5, 40}) {
         for (const long rows : {2, 9, 130}) ranges(steps, rows, units, rows < 4 ? 1 : 3);
         for (const long depth : {1, 5, 18}) paths(steps, depth, 40, units);

@@ -433,6 +433,39 @@ void run_nade_adjoint(Floats<3> hidden_bias, Floats<2> weights, Floats<2> readou
                {f.of_hidden(hidden_bias_cotangent), f.weights(weights_cotangent), f.readout(readout_cotangent)});
 }
 
+// Chains of restricted Boltzmann machines.
+
+using Bytes = ffi::Buffer<ffi::U8, 2>;
+using Words = ffi::Buffer<ffi::U32, 1>;
+
+struct MachinesOf : Machines {
+  MachinesOf(Floats<2> weights, Floats<2> visible_bias, Floats<2> hidden_bias) : Machines{} {
+    count = visible_bias.dimensions()[0], keys = visible_bias.dimensions()[1], units = hidden_bias.dimensions()[1];
+    this->weights = data(weights, keys, units);
+    this->visible_bias = visible_bias.typed_data(), this->hidden_bias = data(hidden_bias, count, units);
+  }
+  template <class Buffer>
+  auto* frames(Buffer buffer) const {
+    return data(buffer, count, keys);
+  }
+};
+
+Levels levels_of(Floats<1> strengths, Words seed) {
+  return {static_cast<long>(strengths.dimensions()[0]), strengths.typed_data(), data(seed, 2)};
+}
+
+void run_gibbs_walk(Floats<2> weights, Floats<2> visible_bias, Floats<2> hidden_bias, Bytes start, Floats<1> strengths,
+                    Words seed, FloatsOut<2> frames) {
+  const MachinesOf m(weights, visible_bias, hidden_bias);
+  gibbs_walk(m, levels_of(strengths, seed), m.frames(start), m.frames(frames));
+}
+
+void run_annealed_walk(Floats<2> weights, Floats<2> visible_bias, Floats<2> hidden_bias, Bytes start,
+                       Floats<1> strengths, Words seed, FloatsOut<2> frames, FloatsOut<1> log_weight) {
+  const MachinesOf m(weights, visible_bias, hidden_bias);
+  annealed_walk(m, levels_of(strengths, seed), m.frames(start), m.frames(frames), data(log_weight, m.count));
+}
+
 // Softmax over ranges of rows.
 
 struct RangesOf : Ranges {
@@ -658,6 +691,9 @@ LONGSPAN_OPERATION(longspan_softmax_loss_gradient, run_loss_gradient<Symbols, so
 LONGSPAN_OPERATION(longspan_nade_logits, run_nade_logits);
 LONGSPAN_OPERATION(longspan_nade_tangent, run_nade_tangent);
 LONGSPAN_OPERATION(longspan_nade_adjoint, run_nade_adjoint);
+
+LONGSPAN_OPERATION(longspan_gibbs_walk, run_gibbs_walk);
+LONGSPAN_OPERATION(longspan_annealed_walk, run_annealed_walk);
 
 LONGSPAN_OPERATION(longspan_range_log_prob, run_range_log_prob);
 LONGSPAN_OPERATION(longspan_range_gradient, run_range_gradient);

@@ -127,6 +127,23 @@ void nade_tangent(const Nade&, const NadeParameters&, const uint8_t* targets, co
 void nade_adjoint(const Nade&, const NadeParameters&, const uint8_t* targets, const float* cotangent,
                   const NadeCotangents&);
 
+// Restricted Boltzmann machines that share their weights and differ in their biases.
+struct Machines {
+  long count, keys, units;
+  const float *weights, *visible_bias, *hidden_bias;  // [keys, units], [count, keys], [count, units]
+};
+// What the weights are multiplied by at each step of a chain, and two words from which its random bits follow.
+struct Levels {
+  long count;
+  const float* strength;
+  const uint32_t* seed;
+};
+
+// The frames after a Gibbs step at every level. Annealed, the first level is where a chain stands, and the log-weight
+// is the sum over all others of how much more probable its frame becomes, unnormalized, before it moves.
+void gibbs_walk(const Machines&, const Levels&, const uint8_t* start, float* frames);
+void annealed_walk(const Machines&, const Levels&, const uint8_t* start, float* frames, float* log_weight);
+
 // Steps, each normalized over the rows [start, stop) of one matrix; ranges that overlap must be equal.
 struct Ranges {
   long steps, rows, units;

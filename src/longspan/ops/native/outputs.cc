@@ -308,29 +308,6 @@ float* pack_panels(Scratch& scratch, const Nade& n, const float* readout) {
   return panels;
 }
 
-// Whole squares in registers, what is left at the edges number by number.
-void transpose(const float* source, long rows, long columns, long source_row, float* target, long target_row) {
-  for (long i = 0; i < rows; i += kWidth) {
-    for (long j = 0; j < columns; j += kWidth) {
-      const float* from = source + i * source_row + j;
-      float* to = target + j * target_row + i;
-      const long height = std::min<long>(kWidth, rows - i), width = std::min<long>(kWidth, columns - j);
-      if (height == kWidth && width == kWidth) {
-        Vector square[kWidth];
-#pragma GCC unroll 16
-        for (long r = 0; r < kWidth; ++r) square[r] = load(from + r * source_row);
-        longspan::transpose(square);
-#pragma GCC unroll 16
-        for (long r = 0; r < kWidth; ++r) store(to + r * target_row, square[r]);
-      } else {
-        for (long r = 0; r < height; ++r) {
-          for (long c = 0; c < width; ++c) to[c * target_row + r] = from[r * source_row + c];
-        }
-      }
-    }
-  }
-}
-
 void start_logits(const Nade& n, const float* visible_bias, float* logits) {
   std::memcpy(logits, visible_bias, n.rows * n.keys * sizeof(float));
   std::memset(logits + n.rows * n.keys, 0, (n.all_rows - n.rows) * n.keys * sizeof(float));

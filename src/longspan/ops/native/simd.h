@@ -3,6 +3,7 @@
 // extensions; intrinsics appear only where the extensions have no word (masked memory access, the denormal mode).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -121,6 +122,29 @@ inline void transpose(Vector (&rows)[kWidth]) {
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth; ++i) rows[i] = next[i];
+  }
+}
+
+// A matrix with rows and columns exchanged: whole squares in registers, what is left at the edges number by number.
+inline void transpose(const float* source, long rows, long columns, long source_row, float* target, long target_row) {
+  for (long i = 0; i < rows; i += kWidth) {
+    for (long j = 0; j < columns; j += kWidth) {
+      const float* from = source + i * source_row + j;
+      float* to = target + j * target_row + i;
+      const long height = std::min<long>(kWidth, rows - i), width = std::min<long>(kWidth, columns - j);
+      if (height == kWidth && width == kWidth) {
+        Vector square[kWidth];
+#pragma GCC unroll 16
+        for (long r = 0; r < kWidth; ++r) square[r] = load(from + r * source_row);
+        longspan::transpose(square);
+#pragma GCC unroll 16
+        for (long r = 0; r < kWidth; ++r) store(to + r * target_row, square[r]);
+      } else {
+        for (long r = 0; r < height; ++r) {
+          for (long c = 0; c < width; ++c) to[c * target_row + r] = from[r * source_row + c];
+        }
+      }
+    }
   }
 }
 
