@@ -13,10 +13,11 @@
 namespace longspan {
 namespace {
 
-constexpr int kRows = kWidth / 2;   // of the matrix in a tile of logits, against two steps: one vector of results
-constexpr long kRowsNearby = 32;    // rows that stay in the first-level cache while all steps pass over them
-constexpr int kSteps = 3;           // steps in a tile of hidden gradients
-constexpr long kStepsForGram = 32;  // up to so many steps a norm comes cheaper from inner products
+constexpr int kRows = kWidth / 2;  // of the matrix in a tile of logits, against two steps: one vector of results
+constexpr long kRowsNearby = 32;   // rows that stay in the first-level cache while all steps pass over them
+constexpr int kSteps = 3;          // steps in a tile of hidden gradients
+constexpr int kSums = kWidth == 16 ? 24 : 12;  // vectors of them that stay in registers
+constexpr long kStepsForGram = 32;             // up to so many steps a norm comes cheaper from inner products
 
 // Steps with the same range, and what they share while a kernel works on them.
 class Group {
@@ -165,8 +166,10 @@ class Group {
   // result[s] += sum over some rows of value[s, row] weights[row].
   void weigh(Range rows, float* result) {
     long s = 0;
-    for (; s + kSteps <= size(); s += kSteps) weigh_rows<kSteps>(rows, s, result);
-    for (; s < size(); ++s) weigh_rows<1>(rows, s, result);
+    for (; s + kSteps <= size(); s += kSteps) weigh_steps<kSteps>(rows, s, result);
+    with_constant<kSteps>(size() - s, [&](auto steps) {
+      if (s < size()) weigh_steps<steps()>(rows, s, result);
+    });
   }
 
   static void scale_by(float factor, float* values, long count) {
@@ -174,7 +177,7 @@ class Group {
   }
 
   template <int steps>
-  void dots(long i, long s) {
+  inline __attribute__((always_inline)) void dots(long i, long s) {
     constexpr int rows = steps == 2 ? kRows : kWidth;
     const float* row[rows];
     for (int k = 0; k < rows; ++k) row[k] = weights(std::min(i + k, rows_ - 1));  // past the end: into the padding
@@ -197,34 +200,51 @@ class Group {
     }
   }
 
+  // In panels of as many columns as registers can hold sums for; the last vector of the last one may be broken.
   template <int steps>
-  void weigh_rows(Range rows, long s, float* result) {
-    float* target[steps];
-    for (int k = 0; k < steps; ++k) target[k] = result + members_[s + k] * r_.units;
-    long j = 0;
-    for (; j + 4 * kWidth <= r_.units; j += 4 * kWidth) weigh_columns<steps, 4>(rows, s, j, target);
-    for (; j + kWidth <= r_.units; j += kWidth) weigh_columns<steps, 1>(rows, s, j, target);
-    if (const long rest = r_.units - j) {
-      for (int k = 0; k < steps; ++k) {
-        Vector total = load_first(target[k] + j, rest);
-        for (long i = rows.begin; i < rows.end; ++i) total += values(s + k)[i] * load_first(weights(i) + j, rest);
-        store_first(target[k] + j, total, rest);
-      }
+  void weigh_steps(Range rows, long s, float* result) {
+    constexpr int widest = kSums / steps;
+    const long vectors = round_up(r_.units, kWidth) / kWidth, panels = (vectors + widest - 1) / widest;
+    for (long p = 0; p < panels; ++p) {
+      const Range some = part_of(vectors, panels, p);
+      with_constant<widest>(some.size(),
+                            [&](auto width) { weigh_columns<steps, width()>(rows, s, some.begin * kWidth, result); });
     }
   }
 
   template <int steps, int vectors>
-  void weigh_columns(Range rows, long s, long j, float* const (&target)[steps]) {
+  void weigh_columns(Range rows, long s, long j, float* result) {
+    constexpr long last = (vectors - 1) * kWidth;
+    const long rest = std::min<long>(kWidth, r_.units - j - last);
+    const auto read = [rest](const float* p, int v) {
+      return v + 1 < vectors ? load(p + v * kWidth) : load_first(p + last, rest);
+    };
+    float* target[steps];
     Vector totals[steps][vectors];
+#pragma GCC unroll 4
     for (int k = 0; k < steps; ++k) {
-      for (int v = 0; v < vectors; ++v) totals[k][v] = load(target[k] + j + v * kWidth);
+      target[k] = result + members_[s + k] * r_.units + j;
+#pragma GCC unroll 24
+      for (int v = 0; v < vectors; ++v) totals[k][v] = read(target[k], v);
     }
-    const float *left = values(s) + rows.begin, *right = weights(rows.begin) + j;
-    accumulate(
-        rows.size(), [=](long i, int k) { return left[k * row_ + i]; }, [=](long i) { return right + i * r_.units; },
-        totals);
+    const float *left = values(s), *right = weights(rows.begin) + j;
+    const long row = row_, units = r_.units;  // local: a store may alias what is not
+    for (long i = rows.begin; i < rows.end; ++i, right += units) {
+      Vector weight[vectors];
+#pragma GCC unroll 24
+      for (int v = 0; v < vectors; ++v) weight[v] = read(right, v);
+#pragma GCC unroll 4
+      for (int k = 0; k < steps; ++k) {
+        const Vector value = broadcast(left[k * row + i]);
+#pragma GCC unroll 24
+        for (int v = 0; v < vectors; ++v) totals[k][v] += value * weight[v];
+      }
+    }
+#pragma GCC unroll 4
     for (int k = 0; k < steps; ++k) {
-      for (int v = 0; v < vectors; ++v) store(target[k] + j + v * kWidth, totals[k][v]);
+#pragma GCC unroll 24
+      for (int v = 0; v + 1 < vectors; ++v) store(target[k] + v * kWidth, totals[k][v]);
+      store_first(target[k] + last, totals[k][vectors - 1], rest);
     }
   }
 

@@ -45,7 +45,7 @@ inline __m256i first_lanes(long count) {
 }
 #endif
 
-// The first `count` (less than kWidth) floats; the other lanes are zero and their memory is not touched.
+// The first `count` (at most kWidth) floats; the other lanes are zero and their memory is not touched.
 inline Vector load_first(const float* source, long count) {
 #if defined(LONGSPAN_AVX_512)
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), source);
