@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
+from longspan.models import draws
 from longspan.models.parts import Cell, Constant, PulledBack, Trace, register_cell, walk
 from longspan.ops import recurrence
 from longspan.ops.linear import add_bias, project
@@ -219,9 +220,9 @@ def leaky_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> Le
     key_input, key_recurrent, key_leak, _ = jax.random.split(key, 4)  # the last one is for the output
     size = config.hidden_size
     return LeakyCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
+        input_weights=draws.normal(key_input, (input_size, size), config.input_scale),
         recurrent=draw_recurrent(config.recurrent_init, size, spectral_scale(config), key=key_recurrent),
-        bias=jnp.zeros(size),
+        bias=draws.zeros(size),
         leak=Constant(
             draw_leaks(
                 size, config.leaky_share, config.leak_low, config.leak_high, spread=config.leak_spread, key=key_leak
@@ -245,20 +246,19 @@ def draw_leaks(
     They are spread uniformly, as in the paper, or such that the logarithms of their time constants `1 / (1 - leak)`
     are: then, between 0.5 and 0.999, as many units forget within 2 to 20 steps as within 100 to 1000.
     """
-    leaky = jnp.arange(size) < round(share * size)
+    leaky = round(share * size)
     if spread == "uniform":
-        return jnp.where(leaky, jax.random.uniform(key, (size,), minval=low, maxval=high), 0.0)
-    forgetting = jax.random.uniform(key, (size,), minval=math.log1p(-high), maxval=math.log1p(-low))
-    return jnp.where(leaky, -jnp.expm1(forgetting), 0.0)
+        return draws.uniform(key, size, low, high, leaky)
+    return jnp.abs(jnp.expm1(draws.uniform(key, size, math.log1p(-high), math.log1p(-low), leaky)))
 
 
 def draw_recurrent(kind: str, size: int, scale: float, *, key: PRNGKeyArray) -> Float[Array, "hidden hidden"]:
     """An initial recurrent matrix whose spectral radius is about `scale`."""
     if kind == "orthogonal":
-        return scale * jax.random.orthogonal(key, size)
+        return draws.orthogonal(key, size, scale)
     if kind == "identity":
         return scale * jnp.eye(size)
-    return scale / jnp.sqrt(size) * jax.random.normal(key, (size, size))
+    return draws.normal(key, (size, size), draws.over_root(scale, size))
 
 
 NEUTRAL_SCALE: dict[Activation, float] = {"tanh": 1.0, "sigmoid": 10.171, "rectifier": math.sqrt(2)}

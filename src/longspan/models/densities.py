@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from longspan.config import TrainConfig
+from longspan.models import draws
 from longspan.models.outputs import AffineOutput
 from longspan.models.parts import Rates, register_output
 from longspan.ops.linear import add_bias
@@ -45,7 +46,7 @@ class Mixture(AffineOutput):
         key_weights, key_means = jax.random.split(key)
         apart = jax.random.normal(key_means, (components, len(means))) * float(components > 1)
         bias = jnp.concatenate([jnp.zeros(components), (means[None] + apart).ravel(), jnp.zeros(apart.size)])
-        return Mixture(scale * jax.random.normal(key_weights, (hidden_size, len(bias))), bias, components)
+        return Mixture(draws.normal(key_weights, (hidden_size, len(bias)), scale), bias, components)
 
     def loss_of(self, logits, targets):
         shares, means, log_spreads = self._parts(logits)
@@ -104,11 +105,11 @@ class NumberNade(AffineOutput):
         shapes = [(hidden_size, numbers * each), (hidden_size, units), (numbers, units), (numbers, units, each)]
         *keys, key_means = jax.random.split(key, 5)
         visible_weights, hidden_weights, weights, readout = (
-            scale * jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)
+            draws.normal(one, shape, scale) for one, shape in zip(keys, shapes, strict=True)
         )
         apart = means[:, None] + jax.random.normal(key_means, (numbers, components)) * float(components > 1)
         bias = jnp.concatenate([jnp.zeros_like(apart), apart, jnp.zeros_like(apart)], axis=1).ravel()
-        return NumberNade(visible_weights, bias, hidden_weights, jnp.zeros(units), weights, readout)
+        return NumberNade(visible_weights, bias, hidden_weights, draws.zeros(units), weights, readout)
 
     def logits_of(self, mapped, targets, length):
         """Shares, means and log spreads of every number: time x lane x number x parameters."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longspan.config import TrainConfig
+from longspan.models import draws
 from longspan.models.outputs import SymbolOutput, above_zero
 from longspan.models.parts import Constant, OutputByRows, Rates, register_output
 from longspan.ops import factored
@@ -49,9 +50,9 @@ class ClassFactored(SymbolOutput, OutputByRows):
         totals = np.concatenate([[0], np.cumsum(rates)])[starts]
         class_rates = np.maximum(np.diff(totals), rates.min())
         return ClassFactored(
-            class_weights=scale * jax.random.normal(key_classes, (hidden_size, len(class_rates))),
+            class_weights=draws.normal(key_classes, (hidden_size, len(class_rates)), scale),
             class_bias=jnp.asarray(np.log(class_rates), jnp.float32),
-            weights=scale * jax.random.normal(key_words, (len(rates), hidden_size)),
+            weights=draws.normal(key_words, (len(rates), hidden_size), scale),
             bias=jnp.asarray(np.log(rates), jnp.float32),
             starts=Constant(jnp.asarray(starts, jnp.int32)),
         )

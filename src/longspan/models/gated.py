@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
+from longspan.models import draws
 from longspan.models.cells import DrivenCell, draw_recurrent, spectral_scale
 from longspan.models.parts import register_cell
 from longspan.ops.gated import gru_scan, lstm_scan
@@ -190,7 +191,7 @@ def gru_cell(config: TrainConfig, input_size: int, settings: GruSettings, *, key
         input_weights=weights,
         recurrent=recurrent,
         bias=jnp.zeros(3 * size).at[size : 2 * size].set(settings.update_bias),
-        candidate_bias=jnp.zeros(size),
+        candidate_bias=draws.zeros(size),
         reset=settings.reset,
         activation=config.activation,
     )
@@ -206,7 +207,7 @@ def multiplicative_cell(
     bias = jnp.concatenate([jnp.ones(factors), jnp.zeros(size)])
     wide = max(size, factors)
     return MultiplicativeCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, factors + size)),
+        input_weights=draws.normal(key_input, (input_size, factors + size), config.input_scale),
         to_factors=draw_recurrent(config.recurrent_init, wide, spectral_scale(config), key=key_to)[:size, :factors],
         from_factors=draw_recurrent(config.recurrent_init, wide, 1.0, key=key_from)[:factors, :size],
         bias=bias,
@@ -222,5 +223,5 @@ def _draw_gates(config: TrainConfig, input_size: int, gates: int, key: PRNGKeyAr
     squares = [
         draw_recurrent(config.recurrent_init, size, scale, key=each) for each in jax.random.split(key_recurrent, gates)
     ]
-    weights = config.input_scale * jax.random.normal(key_input, (input_size, gates * size))
+    weights = draws.normal(key_input, (input_size, gates * size), config.input_scale)
     return weights, jnp.concatenate(squares, axis=1)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
+from longspan.models import draws
 from longspan.models.cells import DrivenCell
 from longspan.models.parts import register_cell
 from longspan.ops.recurrence import ACTIVATIONS, Activation
@@ -108,8 +109,8 @@ def linear_cell(config: TrainConfig, input_size: int, settings: LinearSettings, 
     area, turn = jax.random.uniform(key_ring, (2, size), minval=1e-4)
     modulus = jnp.sqrt(settings.low**2 + area * (settings.high**2 - settings.low**2))
     return LinearCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, 3 * size)),
-        bias=jnp.zeros(3 * size),
+        input_weights=draws.normal(key_input, (input_size, 3 * size), config.input_scale),
+        bias=draws.zeros(3 * size),
         log_decay=jnp.log(-jnp.log(modulus)),
         log_phase=jnp.log(settings.phase * turn),
         readout=jax.random.normal(key_readout, (2, size, size)) / size**0.5,

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TrainConfig
+from longspan.models import draws
 from longspan.models.parts import Candidates, ExactOutput, Rates, Targets, register_output
 from longspan.ops import outputs as output_ops
 from longspan.ops.linear import add_bias, affine
@@ -102,7 +103,7 @@ class Bernoulli(KeyOutput, AffineOutput):
     @staticmethod
     def initial(hidden_size: int, bias: Float[Array, " key"], scale: float, *, key: PRNGKeyArray) -> "Bernoulli":
         """Weights drawn from a normal distribution of standard deviation `scale`."""
-        return Bernoulli(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+        return Bernoulli(draws.normal(key, (hidden_size, len(bias)), scale), bias)
 
     def sample(self, hidden, *, key, held=None):
         logits = add_bias(hidden @ self.weights, self.bias)
@@ -118,7 +119,7 @@ class Softmax(SymbolOutput, AffineOutput):
     @staticmethod
     def initial(hidden_size: int, bias: Float[Array, " symbol"], scale: float, *, key: PRNGKeyArray) -> "Softmax":
         """Weights drawn from a normal distribution of standard deviation `scale`."""
-        return Softmax(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+        return Softmax(draws.normal(key, (hidden_size, len(bias)), scale), bias)
 
     def loss_of(self, logits, targets):
         return output_ops.softmax_loss(logits, targets, jnp.ones(targets.shape, bool))
@@ -136,7 +137,7 @@ class Gaussian(AffineOutput):
     @staticmethod
     def initial(hidden_size: int, bias: Float[Array, " number"], scale: float, *, key: PRNGKeyArray) -> "Gaussian":
         """Weights drawn from a normal distribution of standard deviation `scale`."""
-        return Gaussian(scale * jax.random.normal(key, (hidden_size, len(bias))), bias)
+        return Gaussian(draws.normal(key, (hidden_size, len(bias)), scale), bias)
 
     def loss_of(self, logits, targets):
         return 0.5 * jnp.sum(jnp.square(logits - targets) + math.log(2 * math.pi), axis=-1)
@@ -216,11 +217,9 @@ class Nade(KeyOutput, AffineOutput):
         """Weights drawn from a normal distribution of standard deviation `scale`."""
         keys = len(visible_bias)
         shapes = [(hidden_size, keys), (hidden_size, units), (keys, units), (units, keys)]
-        draws = (
-            scale * jax.random.normal(one, shape) for one, shape in zip(jax.random.split(key, 4), shapes, strict=True)
-        )
+        draws = (draws.normal(one, shape, scale) for one, shape in zip(jax.random.split(key, 4), shapes, strict=True))
         visible_weights, hidden_weights, weights, readout = draws
-        return Nade(visible_weights, visible_bias, hidden_weights, jnp.zeros(units), weights, readout)
+        return Nade(visible_weights, visible_bias, hidden_weights, draws.zeros(units), weights, readout)
 
     def logits_of(self, mapped, targets, length):
         visible_bias, hidden_bias = mapped

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
+from longspan.models import draws
 from longspan.models.cells import DrivenCell, draw_recurrent, spectral_scale
 from longspan.models.parts import Constant, register_cell, walk
 from longspan.ops.recurrence import ACTIVATIONS, Activation, leaky_scan
@@ -131,11 +132,11 @@ def rate_cell(config: TrainConfig, input_size: int, settings: RateSettings, *, k
     mask = jax.random.bernoulli(jax.random.fold_in(key_recurrent, 1), settings.density, (size, size))
     recurrent, signs = _draw_connections(config, settings, key=key_recurrent)
     return RateCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
+        input_weights=draws.normal(key_input, (input_size, size), config.input_scale),
         recurrent=recurrent,
-        bias=jnp.zeros(size),
+        bias=draws.zeros(size),
         log_tau=log_tau if settings.learn_tau else Constant(log_tau),
-        first=jnp.zeros(size) if settings.learn_start else None,
+        first=draws.zeros(size) if settings.learn_start else None,
         signs=signs,
         mask=Constant(mask.astype(jnp.float32)) if settings.density < 1 else None,
         noise=settings.noise,

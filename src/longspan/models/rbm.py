@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from longspan.config import TrainConfig
-from longspan.models import boltzmann
+from longspan.models import boltzmann, draws
 from longspan.models.boltzmann import Biases
 from longspan.models.outputs import OFF, ON, log_odds
 from longspan.models.parts import Output, Rates, register_output
@@ -131,10 +131,10 @@ class Rbm(EstimatedOutput):
         keys = len(visible_bias)
         shapes = [(hidden_size, keys), (hidden_size, units), (keys, units)]
         visible_weights, hidden_weights, weights = (
-            scale * jax.random.normal(key_one, shape)
+            draws.normal(key_one, shape, scale)
             for key_one, shape in zip(jax.random.split(key, len(shapes)), shapes, strict=True)
         )
-        biases = (visible_bias, hidden_weights, jnp.zeros(units))
+        biases = (visible_bias, hidden_weights, draws.zeros(units))
         return Rbm(visible_weights, *biases, weights, divergence_steps, tempering)
 
     @property

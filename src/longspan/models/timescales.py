@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
+from longspan.models import draws
 from longspan.models.cells import DrivenCell, draw_recurrent, drive_of, spectral_scale
 from longspan.models.parts import Cell, Constant, register_cell
 from longspan.ops.linear import project
@@ -132,7 +133,7 @@ def with_context(
             fields=["cell"],
         )
     shape = (input_size, len(decays) * len(cell.bias))
-    return ContextCell(cell, scale * jax.random.normal(jax.random.fold_in(key, 1), shape), decays)
+    return ContextCell(cell, draws.normal(jax.random.fold_in(key, 1), shape, scale), decays)
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,9 @@ def delayed_cell(config: TrainConfig, input_size: int, settings: DelayedSettings
     size, scale = config.hidden_size, spectral_scale(config) / len(settings.lags) ** 0.5
     keys = jax.random.split(key_recurrent, len(settings.lags))
     return DelayedCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
+        input_weights=draws.normal(key_input, (input_size, size), config.input_scale),
         recurrent=jnp.stack([draw_recurrent(config.recurrent_init, size, scale, key=each) for each in keys]),
-        bias=jnp.zeros(size),
+        bias=draws.zeros(size),
         lags=settings.lags,
         activation=config.activation,
     )
@@ -188,9 +189,9 @@ def band_pass_cell(
     size = config.hidden_size
     fast = settings.slowest ** jax.random.uniform(key_rates, (size,))
     return BandPassCell(
-        input_weights=config.input_scale * jax.random.normal(key_input, (input_size, size)),
+        input_weights=draws.normal(key_input, (input_size, size), config.input_scale),
         recurrent=draw_recurrent(config.recurrent_init, size, spectral_scale(config), key=key_recurrent),
-        bias=jnp.zeros(size),
+        bias=draws.zeros(size),
         fast=Constant(fast),
         slow=Constant(fast / settings.width),
         activation=config.activation,

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longspan.config import TrainConfig
 from longspan.errors import InputError
+from longspan.models import draws
 from longspan.models.outputs import RAREST_SYMBOL, SymbolOutput, above_zero, bernoulli_loss
 from longspan.models.parts import Constant, OutputByRows, Rates, register_output
 from longspan.ops import tree
@@ -51,7 +52,7 @@ class HuffmanTree(SymbolOutput, OutputByRows):
         """Weights drawn from a normal distribution of standard deviation `scale`; biases that predict the rates."""
         paths = huffman_paths(rates)
         return HuffmanTree(
-            weights=scale * jax.random.normal(key, (len(rates) - 1, hidden_size)),
+            weights=draws.normal(key, (len(rates) - 1, hidden_size), scale),
             bias=jnp.asarray(node_log_odds(paths, rates), jnp.float32),
             paths=Constant(jnp.asarray(paths)),
         )

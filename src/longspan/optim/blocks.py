@@ -245,11 +245,11 @@ class ClippedNesterov:
         return self.momentum is None
 
     def init(self, params: PyTree) -> DescentState:
-        velocity = None if self.momentum is None else jax.tree.map(jnp.zeros_like, params)
+        velocity = None if self.momentum is None else _zeros_like(params)
         return DescentState(jnp.zeros((), jnp.int32), velocity, jnp.ones(()))
 
     def restarted(self, state: DescentState) -> DescentState:
-        return state._replace(velocity=jax.tree.map(jnp.zeros_like, state.velocity))
+        return state._replace(velocity=_zeros_like(state.velocity))
 
     def loosened(self, params, state: DescentState, where: Where, updates: int) -> tuple[Any, DescentState]:
         """Parameters and state whose leaves at `where` lag, for so many updates."""
@@ -304,6 +304,11 @@ class ClippedNesterov:
                 params = eqx.tree_at(where, params, by_rows.descend(where(params), rate))
         figures = {"gradient_norm": norm, "clipped": clipped, "learning_rate": jnp.asarray(learning_rate)}
         return params, DescentState(state.step + 1, velocity, state.scale), figures
+
+
+def _zeros_like(tree: PyTree) -> PyTree:
+    """Zeros, made without compiling a program for each shape."""
+    return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), tree)
 
 
 def _lags(leaf: Any) -> bool:

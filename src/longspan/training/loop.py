@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
@@ -43,7 +42,7 @@ from longspan.training.setup import (
     first_model,
     model_shape,
 )
-from longspan.training.state import Decision, Progress, TrainingState, cooled, decide, to_named
+from longspan.training.state import Decision, Progress, TrainingState, cooled, copied, decide, to_named
 
 LAST_EPOCH = "reached {} epochs"
 
@@ -234,7 +233,7 @@ def _fresh_or_resumed(
     run.truncate_metrics(progress.metrics_size)
     objective = Objective.of(run.config, source.counted_steps)
     optimizer = optimizer_of(run).make(Purpose.of(run.config, objective, progress.threshold, interrupted))
-    best = jax.tree.map(jnp.copy, params)  # the optimizer consumes params
+    best = copied(params)  # the optimizer consumes params
     mean = best if run.config.averaging > 0 else None
     state = TrainingState(params, optimizer.init(params), carry, best, progress, mean)
     if newest is None:
@@ -308,10 +307,10 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, jud
 
 def _carry_out(decision: Decision, state: TrainingState, optimizer: BlockOptimizer) -> None:
     if decision.is_best:
-        state.best = jax.tree.map(jnp.copy, state.judged)
+        state.best = copied(state.judged)
     state.optimizer = optimizer.rescaled(state.optimizer, decision.schedule.scale)
     if decision.restore_best:
-        state.params = jax.tree.map(jnp.copy, state.best)
+        state.params = copied(state.best)
         state.mean = None if state.mean is None else state.best
         state.optimizer = optimizer.restarted(state.optimizer)
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
@@ -30,6 +29,7 @@ from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, Purpose, given_optimizer
 from longspan.training.runs import Given, Run
 from longspan.training.setup import ChunkSource, first_carry, initial_model
+from longspan.training.state import copied
 
 COOLDOWN = 0.5
 """Fraction of a planned run over which the rate falls to zero."""
@@ -105,7 +105,7 @@ def planned(config: TrainConfig, pace: Pace, seconds: float) -> TrainConfig:
 def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[], float] = time.monotonic) -> Pace:
     """Time some updates and one validation; nothing of it is kept."""
     model = given.model if given.model is not None else initial_model(config, data.record, data.base_rates())
-    params, constants = split_constants(jax.tree.map(jnp.copy, model))
+    params, constants = split_constants(copied(model))
     source = ChunkSource(config, data)
     make = OPTIMIZERS[config.optimizer] if given.optimizer is None else given_optimizer(given.optimizer)
     threshold = config.clip if isinstance(config.clip, float) else 1.0

@@ -26,6 +26,7 @@ from longspan.models.rbm import Rbm
 from longspan.optim.blocks import ClippedNesterov, FirstOrder, Loss
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.setup import ChunkSource
+from longspan.training.state import copied
 
 KEY_OFFSET = 1
 """Folded into the seed's key, so that pretraining and training use different random numbers."""
@@ -103,7 +104,7 @@ def _descend(
 ) -> Any:
     threshold = math.inf if isinstance(config.clip, str) else float(config.clip)
     optimizer = FirstOrder(loss, ClippedNesterov(config.learning_rate, config.momentum, threshold))
-    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes its arguments
+    params = copied(params)  # the optimizer consumes its arguments
     state = optimizer.init(params)
     for chunks in passes:
         for position in range(0, len(chunks.lengths), config.block):

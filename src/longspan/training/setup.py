@@ -20,7 +20,7 @@ from longspan.models.parts import OUTPUTS
 from longspan.training.objective import Carry, Context, Objective
 from longspan.training.optimizers import OPTIMIZERS, observer
 from longspan.training.runs import Given, Run
-from longspan.training.state import from_named, not_arrays, total
+from longspan.training.state import copied, from_named, not_arrays, total
 
 
 class ChunkSource:
@@ -64,7 +64,7 @@ def first_model(run: Run, rates: np.ndarray) -> SequenceModel:
     if given is None:
         start = run.read_start()
         return initial_model(run.config, run.data, rates) if start is None else _started(run, start)
-    return jax.tree.map(jnp.copy, given)  # training consumes its weights, and these belong to the user
+    return copied(given)  # training consumes its weights, and these belong to the user
 
 
 def _started(run: Run, start: dict) -> SequenceModel:
@@ -152,7 +152,7 @@ def clip_threshold(
 def average_norm(params: SequenceModel, carry: Carry, source: ChunkSource, context: Context) -> float:
     """Mean gradient norm over one pass of the data at fixed weights: the paper's rule for the threshold."""
     driver = observer(Objective.of(source.config, source.counted_steps))
-    params = jax.tree.map(jnp.copy, params)  # the optimizer consumes its arguments
+    params = copied(params)  # the optimizer consumes its arguments
     state = driver.init(params)
     chunks = source.epoch(0)
     norms = 0.0
