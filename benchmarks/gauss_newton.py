@@ -86,7 +86,7 @@ def measure() -> dict:
     params, constants = split_constants(model)
     batch = draw_sequences(model, constants)
     vector = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), params)
-    bare = Objective(scale=1.0, l1=0.0)
+    bare = Objective(scale=1.0)
     undropped, bare_loss = partial(network, bare), partial(loss, bare)
     plain = without_structure(undropped)
     gradient = jax.jit(jax.grad(partial(objective, plain, bare_loss)))

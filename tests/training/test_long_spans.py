@@ -60,7 +60,7 @@ def twin_of(model: SequenceModel, carry: Carry, chunk: Chunks, scale: float):
 @pytest.mark.parametrize("activation", ["tanh", "sigmoid", "rectifier"])
 def test_omega_and_its_gradient_equal_the_twin(activation, chunk, random):
     model, carry = model_of(activation, recurrent_scale=1.3), carry_of(random)
-    plain, penalized = Objective(0.1, 0.0), Objective(0.1, 0.0, omega=2.0)
+    plain, penalized = Objective(0.1), Objective(0.1, omega=2.0)
     (value, _), gradient = value_and_gradient(plain, model, carry, chunk)
     (with_omega, _), changed = value_and_gradient(penalized, model, carry, chunk)
     twin = twin_of(model, carry, chunk, 0.1)
@@ -94,7 +94,7 @@ def test_omega_keeps_gradients_alive(random):
     frames = jnp.asarray(random.random((41, 1, KEYS)) < 0.3, jnp.uint8)
     chunk = Chunks(frames[:-1], frames[1:], jnp.zeros((40, 1), bool), jnp.ones((40, 1), bool), jnp.int32(40))
     model = model_of(leaky_share=0.0, recurrent_scale=0.3, input_scale=0.1)
-    penalty = Objective(0.0001, 0.0, omega=1.0)
+    penalty = Objective(0.0001, omega=1.0)
     carry = Carry(jnp.zeros((1, UNITS)), jnp.int32(0))
     params, constants = split_constants(model)
     descend = jax.jit(jax.value_and_grad(penalty, has_aux=True))
@@ -111,8 +111,8 @@ def test_omega_keeps_gradients_alive(random):
 def test_segments_change_neither_loss_nor_gradient_nor_state(segment, l1, chunk, random):
     model, carry = model_of(), carry_of(random)
     chunk = chunk._replace(mask=chunk.mask.at[7:].set(False), lengths=jnp.int32(7))
-    whole = value_and_gradient(Objective(0.1, l1), model, carry, chunk)
-    parts = value_and_gradient(Objective(0.1, l1, segment=segment), model, carry, chunk)
+    whole = value_and_gradient(Objective(0.1, l1 or None), model, carry, chunk)
+    parts = value_and_gradient(Objective(0.1, l1 or None, segment=segment), model, carry, chunk)
     for found, expected in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
@@ -133,7 +133,7 @@ def test_a_chunk_in_segments_needs_less_memory():
         compiled = gradient.lower(params, Carry(model.start(1), jnp.int32(0)), shapes, context).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    assert memory(Objective(0.1, 0.0, segment=100)) < memory(Objective(0.1, 0.0)) / 4
+    assert memory(Objective(0.1, segment=100)) < memory(Objective(0.1)) / 4
 
 
 def test_time_scales_are_spread_evenly_on_a_logarithmic_scale():

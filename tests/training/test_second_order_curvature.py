@@ -16,7 +16,7 @@ from longspan.models.outputs import Bernoulli, Nade, Softmax
 from longspan.models.parts import Constant, split_constants
 from longspan.models.tree import HuffmanTree
 from longspan.optim.curvature import gauss_newton_product
-from longspan.training.objective import Objective
+from longspan.training.objective import Dropout, Objective
 from longspan.training.second_order import Block, loss, network
 from tests.support import reference, reference_outputs
 
@@ -186,7 +186,7 @@ def test_product_with_the_curvature_of_a_block(kind, activation, leaky, dropout,
     assert batch.mask.shape[1] == 8, "two fillers"
     flat, unravel = ravel_pytree(params)
     vector = np.random.default_rng(1).normal(size=len(flat))
-    objective = Objective(scale=1.0, l1=0.1, dropout=dropout)
+    objective = Objective(scale=1.0, l1=0.1, dropout=Dropout.of(dropout) if dropout else None)
     product = jax.jit(
         lambda params, batch, vector: gauss_newton_product(
             partial(network, objective), partial(loss, objective), params, batch, vector, WEIGHT

@@ -15,7 +15,7 @@ from longspan.errors import InputError
 from longspan.models.cells import DrivenCell
 from longspan.models.parts import CELLS, OUTPUTS, Cell, Hidden, Output, Trace, with_keys
 from longspan.models.timescales import with_context
-from longspan.ops.outputs import apply_dropout, dropout_mask
+from longspan.ops.outputs import Dropout
 from longspan.registry import LayerSpec, parse_cell
 
 ALIKE = (
@@ -128,7 +128,8 @@ class Stack(Cell):
         if key is None or self.dropout == 0 or number == len(self.cells) - 1:
             return hidden
         own = jax.random.fold_in(key, len(self.cells) + number)  # smaller numbers are the noise of the layers
-        return apply_dropout(hidden, dropout_mask(own, self.dropout, hidden.shape), self.dropout)
+        dropout = Dropout.of(self.dropout)
+        return dropout.apply(hidden, dropout.mask(own, hidden.shape))
 
     def _passed_on_by_lanes(self, hidden: Hidden, number: int, keys: Key[Array, " lane"]) -> Hidden:
         return jax.vmap(lambda each, key: self._passed_on(each, number, key), in_axes=(1, 0), out_axes=1)(hidden, keys)

@@ -217,8 +217,9 @@ class Nade(KeyOutput, AffineOutput):
         """Weights drawn from a normal distribution of standard deviation `scale`."""
         keys = len(visible_bias)
         shapes = [(hidden_size, keys), (hidden_size, units), (keys, units), (units, keys)]
-        draws = (draws.normal(one, shape, scale) for one, shape in zip(jax.random.split(key, 4), shapes, strict=True))
-        visible_weights, hidden_weights, weights, readout = draws
+        visible_weights, hidden_weights, weights, readout = (
+            draws.normal(one, shape, scale) for one, shape in zip(jax.random.split(key, 4), shapes, strict=True)
+        )
         return Nade(visible_weights, visible_bias, hidden_weights, draws.zeros(units), weights, readout)
 
     def logits_of(self, mapped, targets, length):

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, Shaped, UInt8, UInt32
 
 from longspan.ops import backend
@@ -290,17 +291,36 @@ def hashed(words: UInt32[Array, "2"], numbers: UInt32[Array, "..."]) -> UInt32[A
     return _mixed(_mixed(numbers + words[0]) ^ words[1])
 
 
-@partial(jax.jit, static_argnames=("dropout", "shape"))  # fused, or each of its many steps would fill memory
-def dropout_mask(key: PRNGKeyArray, dropout: float, shape: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Mask of the hidden units that are seen; each is dropped with probability `dropout`."""
-    return hashed_bits(key, shape) >= jnp.uint32(int(dropout * 2**32))
+class Dropout(NamedTuple):
+    """Inverted dropout: some of the hidden units are seen, scaled so that their sum stays what it is on average.
+
+    Attributes:
+        threshold: a unit is kept where its 32 random bits are not below it.
+        factor: what kept units are multiplied by.
+    """
+
+    threshold: np.uint32 | Array
+    factor: np.float32 | Array
+
+    @staticmethod
+    def of(share: float) -> "Dropout":
+        """Dropout of that fraction of the units."""
+        return Dropout(np.uint32(share * 2**32), np.float32(1) / np.float32(1 - share))
+
+    def mask(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+        """Which of the hidden units are seen."""
+        return _mask(key, self.threshold, shape)
+
+    def apply(
+        self, hidden: Float[Array, "*time hidden"], kept: Bool[Array, "*time hidden"]
+    ) -> Float[Array, "*time hidden"]:
+        """The hidden units as they are seen."""
+        return jnp.where(kept, hidden * self.factor, 0)
 
 
-def apply_dropout(
-    hidden: Float[Array, "*time hidden"], kept: Bool[Array, "*time hidden"], dropout: float
-) -> Float[Array, "*time hidden"]:
-    """Inverted dropout: zero the dropped units and scale the others by `1 / (1 - dropout)`."""
-    return jnp.where(kept, hidden / (1 - dropout), 0)
+@partial(jax.jit, static_argnums=2)  # fused, or each of its many steps would fill memory
+def _mask(key: PRNGKeyArray, threshold: np.uint32 | Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    return hashed_bits(key, shape) >= threshold
 
 
 def hashed_uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:

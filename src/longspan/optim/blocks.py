@@ -7,6 +7,7 @@ is a `Method`: clipped Nesterov descent, fused into one pass over the parameters
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PyTree, Shaped
 
 from longspan.ops.lagging import Lagging, OuterGradient
@@ -98,6 +100,7 @@ class Gradient(NamedTuple):
     tables: tuple[Table, ...] = ()
 
 
+NUMBERS = (int, float, np.generic, np.ndarray, jax.Array)
 Params = TypeVar("Params")
 Carry = TypeVar("Carry")
 Value = tuple[Float[Array, ""], tuple[Carry, Any]]
@@ -140,51 +143,14 @@ class Method(Protocol):
         ...
 
 
-class FirstOrder:
-    """A first-order method over chunks of sequences.
+class Rule(NamedTuple):
+    """What a compiled block of updates does: a tree of the numbers and functions that decide it."""
 
-    Args:
-        loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is passed from chunk to chunk,
-            `context` stays the same, `observed` is reported in `Info`.
-        method: the update rule.
-        by_rows: loss and gradient with some leaves by rows, instead of the dense gradient that JAX derives from `loss`.
-            It is used only with a method that takes rows.
-        sparse: the same with matrices that lag. It is used only with momentum. All rows have caught up at the end of a
-            block, so nobody outside sees one that lags.
-    """
+    value_and_gradient: ValueAndGradient
+    method: Method
+    sparse: Sparse | None
 
-    update_is_a_block = False
-
-    def __init__(
-        self, loss: Loss, method: Method, by_rows: ValueAndGradient | None = None, sparse: Sparse | None = None
-    ):
-        self.method = method
-        self.sparse = sparse if isinstance(method, ClippedNesterov) and method.momentum is not None else None
-        self.value_and_gradient = by_rows if by_rows and method.takes_rows else _derived(loss)
-        self._advance = jax.jit(self._advance_block, donate_argnums=(0, 1))
-
-    def init(self, params: PyTree) -> Any:
-        """The state before the first update."""
-        return self.method.init(params)
-
-    def rescaled(self, state: Any, scale: float) -> Any:
-        """The state with the learning rate at `scale` times that of the schedule."""
-        return state._replace(scale=jnp.asarray(scale, jnp.float32))
-
-    def restarted(self, state: Any) -> Any:
-        """The state without momentum, for parameters that were replaced."""
-        return self.method.restarted(state)
-
-    def advance(
-        self, params: Params, state: Any, carry: Carry, chunks: PyTree, count: int, context: PyTree
-    ) -> tuple[Params, Any, Carry, Info]:
-        """Make one update for each of the first `count` chunks; entries of `Info` beyond them are zero.
-
-        `params` and `state` are consumed.
-        """
-        return self._advance(params, state, carry, chunks, jnp.asarray(count, jnp.int32), context)
-
-    def _advance_block(self, params, state, carry, chunks, count: Int[Array, ""], context):
+    def advance(self, params, state, carry, chunks, count: Int[Array, ""], context):
         lagging = self.sparse.matrices(params, context) if self.sparse else None
         if self.sparse is None or lagging is None:
             return self._make_updates(self.value_and_gradient, params, state, carry, chunks, count, context)
@@ -215,6 +181,69 @@ class FirstOrder:
         return *running, Info(observed, figures, count)
 
 
+def _advanced(rest: tuple, numbers: list, params, state, carry, chunks, count: Int[Array, ""], context):
+    """The block of updates of a rule in two parts: `rest` says how to arrange its numbers."""
+    structure, others = rest
+    leaves = [other if number is None else number for number, other in zip(numbers, others, strict=True)]
+    return jax.tree.unflatten(structure, leaves).advance(params, state, carry, chunks, count, context)
+
+
+_shared = jax.jit(_advanced, static_argnums=0, donate_argnums=(2, 3))
+"""The programs of all rules that differ in nothing but numbers; the numbers are arguments, even if nobody shares."""
+
+
+class FirstOrder:
+    """A first-order method over chunks of sequences.
+
+    Args:
+        loss: `(params, carry, chunk, context) -> (loss, (carry, observed))`; `carry` is passed from chunk to chunk,
+            `context` stays the same, `observed` is reported in `Info`.
+        method: the update rule.
+        by_rows: loss and gradient with some leaves by rows, instead of the dense gradient that JAX derives from `loss`.
+            It is used only with a method that takes rows.
+        sparse: the same with matrices that lag. It is used only with momentum. All rows have caught up at the end of a
+            block, so nobody outside sees one that lags.
+    """
+
+    update_is_a_block = False
+
+    def __init__(
+        self, loss: Loss, method: Method, by_rows: ValueAndGradient | None = None, sparse: Sparse | None = None
+    ):
+        self.method = method
+        self.sparse = sparse if isinstance(method, ClippedNesterov) and method.momentum is not None else None
+        self.value_and_gradient = by_rows if by_rows and method.takes_rows else Partial(_derived, loss)
+        leaves, structure = jax.tree.flatten(Rule(self.value_and_gradient, method, self.sparse))
+        self._numbers = [leaf if isinstance(leaf, NUMBERS) else None for leaf in leaves]
+        self._rest = structure, tuple(None if isinstance(leaf, NUMBERS) else leaf for leaf in leaves)
+        # Functions made for this driver alone are not worth keeping any longer than it lives.
+        alone = any(leaf is not None for leaf in self._rest[1])
+        self._advance = (
+            jax.jit(partial(_advanced, self._rest), donate_argnums=(1, 2)) if alone else partial(_shared, self._rest)
+        )
+
+    def init(self, params: PyTree) -> Any:
+        """The state before the first update."""
+        return self.method.init(params)
+
+    def rescaled(self, state: Any, scale: float) -> Any:
+        """The state with the learning rate at `scale` times that of the schedule."""
+        return state._replace(scale=jnp.asarray(scale, jnp.float32))
+
+    def restarted(self, state: Any) -> Any:
+        """The state without momentum, for parameters that were replaced."""
+        return self.method.restarted(state)
+
+    def advance(
+        self, params: Params, state: Any, carry: Carry, chunks: PyTree, count: int, context: PyTree
+    ) -> tuple[Params, Any, Carry, Info]:
+        """Make one update for each of the first `count` chunks; entries of `Info` beyond them are zero.
+
+        `params` and `state` are consumed.
+        """
+        return self._advance(self._numbers, params, state, carry, chunks, np.int32(count), context)
+
+
 class DescentState(NamedTuple):
     """The state of `ClippedNesterov`; without momentum there is no velocity."""
 
@@ -223,6 +252,7 @@ class DescentState(NamedTuple):
     scale: Float[Array, ""]
 
 
+@jax.tree_util.register_pytree_node_class
 class ClippedNesterov:
     """Clipped gradient descent with Nesterov momentum, in a single pass over the parameters.
 
@@ -238,6 +268,15 @@ class ClippedNesterov:
         self.learning_rate = as_schedule(learning_rate)
         self.momentum = None if momentum == 0 else as_schedule(momentum)
         self.threshold = threshold
+
+    def tree_flatten(self) -> tuple[tuple, None]:
+        return (self.learning_rate, self.momentum, self.threshold), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple) -> "ClippedNesterov":
+        made = object.__new__(cls)
+        made.learning_rate, made.momentum, made.threshold = children
+        return made
 
     @property
     def takes_rows(self) -> bool:
@@ -356,9 +395,6 @@ class OptaxMethod:
         return optax.apply_updates(params, updates), OptaxState(inner, state.scale), figures
 
 
-def _derived(loss: Loss) -> ValueAndGradient:
-    def value_and_gradient(*arguments):
-        value, gradient = jax.value_and_grad(loss, has_aux=True)(*arguments)
-        return value, Gradient(gradient)
-
-    return value_and_gradient
+def _derived(loss: Loss, *arguments) -> tuple[Value, Gradient]:
+    value, gradient = jax.value_and_grad(loss, has_aux=True)(*arguments)
+    return value, Gradient(gradient)

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 
@@ -102,17 +103,31 @@ def nesterov(learning_rate: float | Schedule, momentum: float | Schedule = 0.0) 
 
 def as_schedule(value: float | Schedule) -> Schedule:
     """Return a schedule unchanged, and a number as a constant schedule."""
-    return value if callable(value) else lambda step: jnp.asarray(value, jnp.float32)
+    return value if callable(value) else Partial(_constant, value)
 
 
 def ramp(ceiling: float, period: float = 250.0) -> Schedule:
     """Sutskever's momentum ramp `min(1 - 2^(-1 - log2(floor(t / period) + 1)), ceiling)`: 0.5, 0.75, 0.83, ..."""
-    return lambda step: jnp.minimum(1 - 0.5 / (jnp.floor(jnp.asarray(step, jnp.float32) / period) + 1), ceiling)
+    return Partial(_ramp, ceiling, period)
 
 
 def inverse_decay(initial: float, tau: float) -> Schedule:
     """A learning rate that falls as `initial / (1 + t / tau)`."""
-    return lambda step: initial / (1 + jnp.asarray(step, jnp.float32) / tau)
+    return Partial(_inverse_decay, initial, tau)
+
+
+# Schedules are trees of their numbers, so that programs which take these as arguments serve all of them.
+def _constant(value, step):
+    del step
+    return jnp.asarray(value, jnp.float32)
+
+
+def _ramp(ceiling, period, step):
+    return jnp.minimum(1 - 0.5 / (jnp.floor(jnp.asarray(step, jnp.float32) / period) + 1), ceiling)
+
+
+def _inverse_decay(initial, tau, step):
+    return initial / (1 + jnp.asarray(step, jnp.float32) / tau)
 
 
 Params = TypeVar("Params")

@@ -6,6 +6,7 @@ and a convex loss (`second_order`) made of the same parts.
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -21,11 +22,12 @@ from longspan.models.outputs import AffineOutput
 from longspan.models.parts import Cell, OutputByRows, with_keys
 from longspan.ops import backend
 from longspan.ops.linear import RowGradient
-from longspan.ops.outputs import apply_dropout, dropout_mask
+from longspan.ops.outputs import Dropout
 from longspan.ops.recurrence import Precision
 from longspan.optim.blocks import Gradient, Table, Where
 
 States: TypeAlias = Float[Array, "time lane hidden"]
+Number: TypeAlias = float | Array
 SPARSE_FROM = 512
 """Units from which rectifiers are trained by the rows of those that are on; smaller matrices take no time."""
 
@@ -55,23 +57,30 @@ class Keys(NamedTuple):
         return jax.random.split(jax.random.fold_in(self.dropout, lanes), lanes)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["scale", "l1", "dropout", "omega"],
+    meta_fields=["segment", "precision"],
+)
 @dataclass(frozen=True)
 class Objective:
     """Loss of one chunk, `scale * (sum of -log p + l1 * sum of |h|)`, with dropout between `h` and the output.
 
+    It is a tree: compiled programs take its numbers as arguments, so that runs which differ in nothing else share them.
+
     Attributes:
         scale: factor of the summed loss.
-        l1: weight of the penalty on hidden outputs.
-        dropout: fraction of the hidden outputs that the output does not see.
-        omega: weight of the penalty on gradients that change their length on the way back.
+        l1: weight of the penalty on hidden outputs; None for no penalty.
+        dropout: which hidden outputs the output does not see; None for seeing all.
+        omega: weight of the penalty on gradients that change their length on the way back; None for no penalty.
         segment: number of steps whose intermediate values are kept for the gradient; 0 for all.
         precision: of the recurrent weights as the cell reads them.
     """
 
-    scale: float
-    l1: float
-    dropout: float = 0.0
-    omega: float = 0.0
+    scale: Number
+    l1: Number | None = None
+    dropout: Dropout | None = None
+    omega: Number | None = None
     segment: int = 0
     precision: Precision = "float32"
 
@@ -84,7 +93,8 @@ class Objective:
         """
         steps = config.chunk_length if counted_steps is None else counted_steps
         scale = 1 / (steps * config.lanes) if config.loss == "mean" else 1.0
-        return Objective(scale, config.l1, config.dropout, config.omega, config.segment, config.precision)
+        dropout = Dropout.of(config.dropout) if config.dropout > 0 else None
+        return Objective(scale, config.l1 or None, dropout, config.omega or None, config.segment, config.precision)
 
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
@@ -100,7 +110,7 @@ class Objective:
         else:
             state, losses, penalty = self._walk(model, carry.state, chunk, keys)
         value, observed = self.sum_up(losses, penalty, state, carry, chunk)
-        if self.omega > 0:
+        if self.omega is not None:
             value = value + self.omega * self._changes_of_gradients(model, carry.state, chunk, keys)
         return value, observed
 
@@ -124,7 +134,7 @@ class Objective:
         """The state after a chunk, what the output sees of the hidden vectors, and the L1 penalty."""
         walked = (state, chunk.inputs, chunk.resets, chunk.lengths)
         cell = with_keys(cell, lambda: keys.of_lanes(chunk.resets.shape[1]))
-        if self.l1 > 0:
+        if self.l1 is not None:
             state, hidden, penalty = cell.run_penalized(*walked, self.penalty_weights(chunk))
         else:
             (state, hidden), penalty = cell.run(*walked), 0.0
@@ -176,7 +186,7 @@ class Objective:
         the output handles its own tables. With the XLA backend, if a chunk has more steps than there are symbols, in
         segments and with `omega`, all gradients are dense.
         """
-        dense = self.omega > 0 or self.segment > 0
+        dense = self.omega is not None or self.segment > 0
         if dense or not _has_tables(eqx.combine(params, context.constants), chunk):
             value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
             return value, Gradient(gradient)
@@ -216,7 +226,7 @@ class Objective:
         """
         model = eqx.combine(params, context.constants)
         cell, output = model.cell, model.output
-        plain = self.omega == 0 and self.segment == 0 and self.precision == "float32"
+        plain = self.omega is None and self.segment == 0 and self.precision == "float32"
         if not (plain and isinstance(cell, LeakyCell) and isinstance(output, AffineOutput)):
             return None
         if cell.activation != "rectifier" or len(cell.recurrent) < from_units:
@@ -228,19 +238,19 @@ class Objective:
 
     def seen(self, hidden: States, mask: Bool[Array, "time lane hidden"] | None) -> States:
         """The hidden states as the output sees them: all of them, or through a dropout mask."""
-        return hidden if mask is None else apply_dropout(hidden, mask, self.dropout)
+        return hidden if self.dropout is None or mask is None else self.dropout.apply(hidden, mask)
 
     def penalized(self, losses: Float[Array, "time lane"], hidden: States) -> Float[Array, "time lane"]:
         """The loss of every step with the L1 penalty on its hidden outputs."""
-        return losses + self.l1 * jnp.sum(jnp.abs(hidden), axis=-1) if self.l1 > 0 else losses
+        return losses if self.l1 is None else losses + self.l1 * jnp.sum(jnp.abs(hidden), axis=-1)
 
     def mask_of(self, hidden: States, key: PRNGKeyArray) -> Bool[Array, "time lane hidden"] | None:
         """A dropout mask for a chunk; None without dropout."""
-        return None if self.dropout == 0 else dropout_mask(key, self.dropout, hidden.shape)
+        return None if self.dropout is None else self.dropout.mask(key, hidden.shape)
 
     def penalty_weights(self, chunk: Chunks) -> Float[Array, "time lane"]:
         """What |h| costs at each step."""
-        return self.l1 * chunk.mask.astype(jnp.float32)
+        return (0.0 if self.l1 is None else self.l1) * chunk.mask.astype(jnp.float32)
 
     def sum_up(
         self,

@@ -10,10 +10,10 @@ An optimizer is a function that takes the config, the objective and the clip thr
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import optax
+from jax.tree_util import Partial
 
 from longspan.config import TrainConfig
 from longspan.optim.blocks import BlockOptimizer, ClippedNesterov, FirstOrder, Method, OptaxMethod, Sparse
@@ -82,8 +82,8 @@ def given_optimizer(transformation: optax.GradientTransformation) -> Optimizer:
 def first_order(purpose: Purpose, method: Method) -> FirstOrder:
     """A driver that applies a first-order method chunk by chunk."""
     objective = purpose.objective
-    sparse = Sparse(objective.matrices_that_lag, partial(sparse_gradient, objective))
-    return FirstOrder(objective, method, by_rows=objective.by_rows, sparse=sparse)
+    sparse = Sparse(Partial(Objective.matrices_that_lag, objective), Partial(sparse_gradient, objective))
+    return FirstOrder(objective, method, by_rows=Partial(Objective.by_rows, objective), sparse=sparse)
 
 
 def rate_of(config: TrainConfig) -> Schedule:
@@ -95,7 +95,7 @@ def rate_of(config: TrainConfig) -> Schedule:
 
 def observer(objective: Objective) -> FirstOrder:
     """A driver with learning rate zero, to observe gradients."""
-    return FirstOrder(objective, ClippedNesterov(0.0), by_rows=objective.by_rows)
+    return FirstOrder(objective, ClippedNesterov(0.0), by_rows=Partial(Objective.by_rows, objective))
 
 
 def _descent(purpose: Purpose) -> BlockOptimizer:

@@ -21,7 +21,6 @@ from longspan.data.sequences import song_order
 from longspan.errors import InputError
 from longspan.models.model import SequenceModel, hidden_size_of
 from longspan.models.parts import Cell, ExactOutput, with_keys
-from longspan.ops.outputs import dropout_mask
 from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
 from longspan.optim.hessian_free import HessianFree, HessianFreeInfo, HessianFreeSettings, HessianFreeState
@@ -247,11 +246,11 @@ class SecondOrder:
 
     def _kept(self, cell: Cell, shape: tuple[int, int, int], key: PRNGKeyArray) -> np.ndarray | None:
         """The dropout mask of an update, determined by seed and update."""
-        if self.objective.dropout == 0:
+        if self.objective.dropout is None:
             return None
         units = hidden_size_of(cell)
         chunks, steps, lanes = shape
-        return np.asarray(dropout_mask(key, self.objective.dropout, (steps, chunks * lanes, units)))
+        return np.asarray(self.objective.dropout.mask(key, (steps, chunks * lanes, units)))
 
 
 def _noise_keys(cell: Cell, shape: tuple[int, int, int], key: PRNGKeyArray) -> np.ndarray | None:

@@ -38,7 +38,7 @@ def sparse_gradient(objective: Objective, params: SequenceModel, carry: Carry, c
     losses, output_gradient, tables, errors_of_seen = _of_output(objective, params, context, seen, chunk)
 
     penalty_weights = objective.penalty_weights(chunk)
-    penalty = jnp.sum(penalty_weights * jnp.sum(jnp.abs(hidden), axis=-1)) if objective.l1 > 0 else 0.0
+    penalty = jnp.sum(penalty_weights * jnp.sum(jnp.abs(hidden), axis=-1)) if objective.l1 is not None else 0.0
     value = objective.sum_up(losses, penalty, hidden[-1], carry, chunk)
     recurrent, errors = lagging.walk_back(
         recurrent,
@@ -48,7 +48,7 @@ def sparse_gradient(objective: Objective, params: SequenceModel, carry: Carry, c
         length,
         hidden,
         objective.scale * penalty_weights,
-        errors_of_seen / (1 - objective.dropout),
+        errors_of_seen if objective.dropout is None else errors_of_seen * objective.dropout.factor,
     )
     before = recurrence.previous_states(carry.state, hidden, chunk.resets)
     of_recurrent = OuterGradient.of(recurrent, before, errors, length)
