@@ -9,6 +9,7 @@ import sys
 import tempfile
 from typing import ClassVar
 
+import jax
 import msgspec
 import pytest
 from optuna.exceptions import StorageInternalError
@@ -128,6 +129,26 @@ def test_a_slot_is_a_normal_run_and_only_the_winner_is_tested_and_only_once(tmp_
     assert not study.concluded
     assert run_here(study, tmp_path).winner == result.winner
     assert sorted(Counting.scored) == ["test", "train"]
+
+
+def test_slots_of_the_same_shapes_share_compiled_programs_and_end_in_the_bytes_they_have_alone(tmp_path, caplog):
+    config = tiny_config("sgd+crm", max_epochs=2, clip=1.0, dropout=0.3)
+    space = {"learning_rate": [0.01, 0.02, 0.05], "l1": [0.001, 0.01], "dropout": [0.1, 0.5], "momentum": [0.5, 0.9]}
+    study = make_study(tmp_path / "study", config, slots=3, space=space)
+    configs = [study.definition.config_of(slot) for slot in range(3)]
+    assert len({(each.learning_rate, each.l1, each.dropout, each.momentum) for each in configs}) == 3
+    jax.clear_caches()
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        run_here(study, tmp_path / "study")
+    compiled = [record.getMessage() for record in caplog.records if "Compiling jit(_advanced)" in record.getMessage()]
+    assert len(compiled) == 1
+    for slot, config in enumerate(configs):
+        jax.clear_caches()
+        alone = Run.create(tmp_path / f"alone-{slot}", config, MUSIC.record, {})
+        train(alone, MUSIC)
+        shared = tmp_path / "study" / "trials" / f"slot-{slot:04d}"
+        assert (alone.path / "model.safetensors").read_bytes() == (shared / "model.safetensors").read_bytes()
+        assert (alone.path / "metrics.jsonl").read_bytes() == (shared / "metrics.jsonl").read_bytes()
 
 
 def test_a_trial_ends_with_the_epoch_that_passes_its_time_and_counts(tmp_path):

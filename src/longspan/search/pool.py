@@ -1,7 +1,7 @@
 """Worker processes on this machine, each on its own cores, restarted when they are killed."""
 
 import signal
-import time
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class PoolOptions:
     data_dir: Path | None = None
     limits: Limits = field(default_factory=Limits)
     tick_seconds: float = 1.0
-    """Time between two checks of the workers."""
+    """Longest time between two checks of the workers; one that ends is noticed at once."""
     artifacts: str | None = None
     """Where checkpoints are kept for other machines."""
     patience: Patience = USUAL_PATIENCE
@@ -69,7 +69,7 @@ def _keep_at_work(pool: "_Pool", interrupted: Callable[[], bool], on_tick: Calla
             patiently(on_tick, interrupted, pool.options.patience)
             if pool.tend(interrupted) == 0:
                 break
-            time.sleep(pool.options.tick_seconds)
+            pool.wait()
         pool.stop()
     except Exception:  # not KeyboardInterrupt: a user who presses Ctrl-C twice does not want to wait
         pool.stop()
@@ -86,10 +86,15 @@ class _Pool:
         self.logs = folder_inside(options.folder, "workers")
         self.failures: list[str] = []
         self.cores = cores
+        self.ended = threading.Event()
+        """Whether a worker has ended since the last check."""
+        self.all_done = False
+        """Whether a worker has ended because all slots had."""
         self.processes = {number: self._start(number, cores[number]) for number in range(options.workers)}
 
     def tend(self, interrupted: Callable[[], bool]) -> int:
-        """Restart killed workers; return the number of running workers."""
+        """Restart killed workers, release idle ones at the end; return the number of running workers."""
+        self.ended.clear()
         for number, process in list(self.processes.items()):
             code = process.poll()
             if code is None:
@@ -100,15 +105,29 @@ class _Pool:
                     self.processes[number] = self._start(number, self.cores[number])
             elif code not in (0, INTERRUPTED):
                 self.failures.append(self._explain(number, code))
+            self.all_done = self.all_done or code == 0
+        if (
+            self.all_done
+            and self.processes
+            and patiently(lambda: self.study.concluded, interrupted, self.options.patience)
+        ):
+            self._release()  # or those that wait for a slot to become free would wait on
         return len(self.processes)
+
+    def wait(self) -> None:
+        """Wait until a worker ends or it is time to check them."""
+        self.ended.wait(self.options.tick_seconds)
 
     def stop(self) -> None:
         """Ask every worker to save and stop, and wait until all have."""
+        self._release()
+        for process in self.processes.values():
+            process.wait()
+
+    def _release(self) -> None:
         for process in self.processes.values():
             assert process.stdin is not None
             process.stdin.close()
-        for process in self.processes.values():
-            process.wait()
 
     def kill(self) -> None:
         for process in self.processes.values():
@@ -143,7 +162,12 @@ class _Pool:
         with suppress(BrokenPipeError):  # the worker died at once; its exit code and log say why
             process.stdin.write(job.to_line())
             process.stdin.flush()  # and kept open: the worker stops when it closes
+        threading.Thread(target=self._watch, args=(process,), daemon=True).start()
         return process
+
+    def _watch(self, process: Popen) -> None:
+        process.wait()
+        self.ended.set()
 
     def _explain(self, number: int, code: int) -> str:
         log = self.logs / f"{number + 1}.log"

@@ -46,6 +46,13 @@ WARM_UP_EPOCHS = 4
 """Number of first epochs in which nothing is pruned, because they say little."""
 
 
+PROGRAMS_KEPT_FOR = 4
+"""Slots after which a worker forgets its compiled programs: later slots of the same shapes use them again, but those of
+slots with shapes of their own add up."""
+
+_ATTEMPTS = itertools.count(1)
+
+
 class Pruned(Exception):
     """The slot fell behind the reference slots."""
 
@@ -89,8 +96,9 @@ def attempt(
     except BaseException:
         _give_back(study, claim)
         raise
-    jax.clear_caches()  # the next slot has other shapes
-    return_memory()
+    if next(_ATTEMPTS) % PROGRAMS_KEPT_FOR == 0:
+        jax.clear_caches()
+        return_memory()
 
 
 def _give_back(study: Study, claim: Claim) -> None:

@@ -106,6 +106,7 @@ def join(
     interrupted: Callable[[], bool],
     progress: Callable[[str, int, int], None] | None = None,
     on_start: Callable[[Study, str, Path], None] = lambda study, name, folder: None,
+    pause: Callable[[float], object] = time.sleep,
 ) -> tuple[Study, Ending]:
     """Work on a study until all of its slots are finished or `interrupted()`.
 
@@ -114,6 +115,7 @@ def join(
         interrupted: called often; returns whether to save and stop.
         progress: called with the progress of loading the data.
         on_start: called with the study, the worker's name and the folder of its runs.
+        pause: waits so many seconds, or fewer if the worker is to stop.
     """
     study = open_study(job.url, job.study)
     base = study.definition.base
@@ -126,7 +128,7 @@ def join(
     with storage.explain_outage(study.url), machine.present() as name:
         place = Place(folder, environment, patiently(lambda: study.artifacts(job.artifacts), unless=interrupted))
         on_start(study, name, place.folder)
-        return study, work(study, content, place, worker=name, interrupted=interrupted, limits=job.limits)
+        return study, work(study, content, place, worker=name, interrupted=interrupted, limits=job.limits, pause=pause)
 
 
 def work(
@@ -139,6 +141,7 @@ def work(
     limits: Limits | None = None,
     idle_seconds: float = IDLE_SECONDS,
     trial: Any = None,
+    pause: Callable[[float], object] = time.sleep,
 ) -> Ending:
     """Run slots until all are finished, here or elsewhere, or until `interrupted()`.
 
@@ -147,26 +150,26 @@ def work(
     if trial is None:
         from longspan.search import trial  # imported late, because it imports JAX
 
-    limits, pause = limits or Limits(), idle_seconds
+    limits, idle = limits or Limits(), idle_seconds
     while not interrupted():
         claim = patiently(lambda: study.claim(worker), unless=interrupted)
         if claim is not None:
-            pause = idle_seconds
+            idle = idle_seconds
             trial.attempt(study, claim, content, place, interrupted, limits)
         elif patiently(study.all_finished, unless=interrupted):
             patiently(lambda: trial.conclude(study, content, place), unless=interrupted)
             return "finished"
         else:
-            _sleep(pause, interrupted)
-            pause = min(1.5 * pause, LONGEST_IDLE_SECONDS)
+            _wait(idle, interrupted, pause)
+            idle = min(1.5 * idle, LONGEST_IDLE_SECONDS)
     return "interrupted"
 
 
-def _sleep(seconds: float, interrupted: Callable[[], bool]) -> None:
-    """Sleep, but wake up within a second if interrupted."""
+def _wait(seconds: float, interrupted: Callable[[], bool], pause: Callable[[float], object]) -> None:
+    """Wait, but look once a second whether to stop."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not interrupted():
-        time.sleep(min(left, 1.0))
+        pause(min(left, 1.0))
 
 
 def main() -> int:
@@ -185,5 +188,5 @@ def main() -> int:
 
     threading.Thread(target=wait_for_release, daemon=True).start()
     with runtime.first_interrupt(lambda: os._exit(INTERRUPTED)) as signalled:
-        _, ending = join(job, interrupted=lambda: released.is_set() or signalled())
+        _, ending = join(job, interrupted=lambda: released.is_set() or signalled(), pause=released.wait)
     return INTERRUPTED if ending == "interrupted" else 0
