@@ -339,13 +339,14 @@ def check_output(config: TrainConfig, predicted: Predicted) -> None:
         )
 
 
-FIELDS = frozenset(field.name for field in dataclasses.fields(TrainConfig))
+NAMES = tuple(field.name for field in dataclasses.fields(TrainConfig))
+FIELDS = frozenset(NAMES)
 TYPES = get_type_hints(TrainConfig)
 
 
 def as_dict(config: TrainConfig) -> dict:
     """The config as plain values, ready for JSON or TOML."""
-    return dataclasses.asdict(config)
+    return {name: getattr(config, name) for name in NAMES}  # none is a container, which `asdict` looks for at length
 
 
 def from_dict(values: dict) -> TrainConfig:

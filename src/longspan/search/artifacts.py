@@ -158,8 +158,9 @@ def open_artifacts(url: str | None, storage_url: str, study: str, rdb_storage: A
     if storage_url.startswith(storage.SQLITE):
         return None
     table = _Table(rdb_storage.engine)
-    with storage.claim_lock(storage_url, "tables", rdb_storage.engine) as connection:
-        table.table.create(connection, checkfirst=True)  # under a lock: two processes might create it at once
+    if not table.exists():
+        with storage.claim_lock(storage_url, "tables", rdb_storage.engine) as connection:
+            table.table.create(connection, checkfirst=True)  # under a lock: two processes might create it at once
     return SlotArtifacts(table, study)
 
 
@@ -172,6 +173,11 @@ class _Table:
         self.engine = engine
         columns = Column("id", Text, primary_key=True), Column("content", LargeBinary, nullable=False)
         self.table = Table("longspan_artifacts", MetaData(), *columns)
+
+    def exists(self) -> bool:
+        from sqlalchemy import inspect
+
+        return inspect(self.engine).has_table(self.table.name)
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
         from optuna.artifacts.exceptions import ArtifactNotFound

@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import hashlib
 import math
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -24,7 +23,7 @@ import msgspec
 import numpy as np
 
 from longspan import __version__
-from longspan.config import Predicted, TrainConfig, as_dict, check_output, from_dict
+from longspan.config import TYPES, Predicted, TrainConfig, as_dict, check_output, from_dict
 from longspan.errors import InputError
 from longspan.files import check_plain_name, read_toml
 
@@ -160,8 +159,7 @@ def parse_space(plain: dict, base: TrainConfig) -> Space:
     unknown = sorted(set(plain) - set(known))
     if unknown:
         raise InputError(f"cannot search {', '.join(unknown)}: expected some of {', '.join(known)}")
-    hints = typing.get_type_hints(TrainConfig)
-    space = {name: _dimension(name, value, whole=hints[name] is int) for name, value in plain.items()}
+    space = {name: _dimension(name, value, whole=TYPES[name] is int) for name, value in plain.items()}
     for name, dimension in space.items():
         for value in dimension.extremes():
             _check_setting(base, space, name, value)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # it needs Optuna, which only those have who search
 
 UNKNOWN = "?"
 CHECKED_AT_ONCE = 8
-"""Workers of this machine that a claim looks for, to find out whether they have died."""
+"""Workers of this machine that a claim looks for, to find out whether they have died, and again if nothing is free."""
 
 
 Defined = TypeVar("Defined", bound=Definition)
@@ -223,7 +223,7 @@ class Study(Generic[Defined]):
         buried = self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
         number = self._roll.first_free(count, prune=self.definition.prune)
         if number is None:
-            buried += self._bury_dead(connection, at_most=len(self._roll.running))
+            buried += self._bury_dead(connection, at_most=CHECKED_AT_ONCE)  # others than before
             number = self._roll.first_free(count, prune=self.definition.prune)
         if number is None:
             return None, buried
