@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Number = float | np.floating
@@ -41,6 +40,8 @@ def orthogonal(key: PRNGKeyArray, size: int, scale: Number = 1.0) -> Float[Array
     """An orthogonal matrix, uniformly distributed, times `scale`: Q of a random matrix whose R is positive."""
     if isinstance(key, jax.core.Tracer):
         return scale * jax.random.orthogonal(key, size)
+    import scipy.linalg  # late, so that `runtime.prepare` can set its number of threads, on which the rounding depends
+
     entries = np.asfortranarray(_cut(jax.random.normal, key, (size, size)))
     factorize, complete = scipy.linalg.get_lapack_funcs(("geqrf", "orgqr"), (entries,))
     factors, reflections, *_ = factorize(entries, lwork=_best(factorize(entries, lwork=-1)))
