@@ -106,8 +106,12 @@ PATIENT = {"plateau_epochs": 4, "patience": 16, "averaging": 2000}
 JOINT_KEYS = {"activation": "sigmoid", "nade_size": 200, "learning_rate": 1.0, "dropout": 0.4, **PATIENT}
 """For NADE on anybody's music, chosen on corpora that are in no table (docs/own-data.md)."""
 
-# What the data sets of the paper had before, and their results were made with.
+SEPARATE_KEYS = {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.6, "dropout": 0.3, **PATIENT}
+"""The same for independent keys."""
+
+# With what the results on the paper's data sets were made: before NADE, and for independent keys.
 BRIEF = {"learning_rate": 0.6, "dropout": 0.3, "plateau_epochs": 2, "patience": 6, "averaging": 0.0}
+BRIEF_SEPARATE = {"dropout": 0.1, "plateau_epochs": 2, "patience": 12, "averaging": 0.0}
 
 # For descent on synthetic tasks, by letter: starts from which gradients survive long spans.
 SPANNING: dict[str, dict] = {
@@ -144,13 +148,15 @@ SHORT_START = {"pretrain_frames": 6, "pretrain_recurrent": 1}
 # Settings of descent, keyed by output, by kind of data or data set (which overrides its kind), and by letter ("" for
 # plain descent). These and all that follow were found by search on validation scores.
 DESCENT: dict[tuple[str, str, str], dict] = {
-    ("bernoulli", "frames", ""): {"hidden_size": 300, "activation": "sigmoid", "learning_rate": 0.6, "dropout": 0.1},
+    ("bernoulli", "frames", ""): SEPARATE_KEYS,
     ("bernoulli", "frames", "r"): {"learning_rate": 0.05},
-    ("bernoulli", "jsb", ""): {"learning_rate": 1.5, "dropout": 0.3, "plateau_epochs": 4, "averaging": 2000},
+    ("bernoulli", "jsb", ""): {"learning_rate": 1.5, "patience": 12},
     ("bernoulli", "jsb", "c"): {"clip": 5.0},
     ("bernoulli", "jsb", "r"): {"learning_rate": 0.0173},
+    ("bernoulli", "nottingham", ""): BRIEF_SEPARATE,
+    ("bernoulli", "musedata", ""): BRIEF_SEPARATE,
     ("bernoulli", "nottingham", "r"): {"learning_rate": 0.106, "input_scale": 0.1, "dropout": 0.3},
-    ("bernoulli", "piano-midi", ""): {"learning_rate": 1.0, "dropout": 0.6},
+    ("bernoulli", "piano-midi", ""): BRIEF_SEPARATE | {"learning_rate": 1.0, "dropout": 0.6},
     ("nade", "frames", ""): JOINT_KEYS,
     ("nade", "frames", "c"): {"clip": 1.0},
     ("nade", "frames", "r"): {"learning_rate": 0.3, "l1": 1e-3, "input_scale": 0.05, "output_scale": 0.03},

@@ -211,7 +211,7 @@ class EmbeddingCell(DrivenCell):
 def embedding_cell(config: TrainConfig, input_size: int, *, key: PRNGKeyArray) -> EmbeddingCell:
     """An affine map of the input, of standard deviation `input_scale`."""
     size, key_input = config.hidden_size, jax.random.split(key, 4)[0]
-    return EmbeddingCell(config.input_scale * jax.random.normal(key_input, (input_size, size)), jnp.zeros(size))
+    return EmbeddingCell(draws.normal(key_input, (input_size, size), config.input_scale), draws.zeros(size))
 
 
 @register_cell("leaky")
