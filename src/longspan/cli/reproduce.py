@@ -1,4 +1,4 @@
-"""`longspan reproduce`: the paper's tables, computed cell by cell, and the page that shows them beside the paper's."""
+"""`longspan reproduce`: the paper's tables and one of gated networks, computed cell by cell, and the page of them."""
 
 import math
 import time
@@ -19,10 +19,11 @@ from longspan.files import cache_directory, write_atomic
 from longspan.reporting.methods_pages import methods_markdown
 from longspan.reporting.methods_report import MethodsReport
 from longspan.reproduction.agenda import Plan, Task
-from longspan.reproduction.cells import Cell, CellResult, TableName, reaches_paper, read_results, table_cells
+from longspan.reproduction.cells import Cell, CellResult, reaches_paper, read_results, table_cells
 from longspan.reproduction.markdown_page import render_page
 from longspan.reproduction.past import read_past
 from longspan.reproduction.run import Reproduction, Settings
+from longspan.reproduction.tables import TableName
 from longspan.reproduction.values import (
     LETTERS,
     PAPER_ROWS,
@@ -39,16 +40,17 @@ from longspan.terminal import Console, say
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """Compute the paper's tables, each cell by random search, and write them beside the paper's numbers.
+    """Compute the paper's tables, or that of gated networks, each cell by random search, and write them beside the
+    paper's numbers.
 
     Cells without a result come first; then all get the same number of trials, then seeds. Stop it at any
     time, or give it a budget; the same command continues where it was stopped.
     """
 
     table: Annotated[TableName | None, tyro.conf.Positional] = None
-    """table1: music; table2: text."""
+    """table1: music; table2: text; gated: LSTM and GRU, which the paper does not have."""
     rows: tuple[str, ...] = ()
-    """Compute only these recipes."""
+    """Compute only these rows, such as sgd+c or "lstm/nade:sgd+cm without dropout"."""
     columns: tuple[str, ...] = ()
     """Compute only these data sets."""
     budget: str | None = None
@@ -85,7 +87,7 @@ def run(arguments: list[str]) -> int:
     if options.render_only:
         return _render_again(options)
     if options.table is None:
-        raise InputError("expected table1 or table2, or --render-only to write the page again")
+        raise InputError("expected table1, table2 or gated, or --render-only to write the page again")
     cells = choose_cells(options.table, options.rows, options.columns)
     budget = math.inf if options.budget is None else seconds_of(options.budget, "--budget")
     deadline = time.monotonic() + budget
@@ -134,7 +136,10 @@ def choose_cells(table: TableName, rows: tuple[str, ...], columns: tuple[str, ..
         pick(row, list(dict.fromkeys(cell.row for cell in cells)), "row")
     for column in columns:
         pick(column, list(dict.fromkeys(cell.data for cell in cells)), "column")
-    return [cell for cell in cells if (not rows or cell.row in rows) and (not columns or cell.data in columns)]
+    chosen = [cell for cell in cells if (not rows or cell.row in rows) and (not columns or cell.data in columns)]
+    if not chosen:
+        raise InputError(f"{table} has no {' or '.join(rows)} on {' or '.join(columns)}: choose other rows or columns")
+    return chosen
 
 
 class ReproductionDisplay:
@@ -169,10 +174,12 @@ class ReproductionDisplay:
             self.say(f"{result.row} on {result.data}: every trial diverged")
             return
         spread = f" ± {result.spread.test:.3f}" if result.spread else ""
-        verdict = "reaches" if reaches_paper(result) else "is behind"
+        verdict = ""
+        if result.paper is not None:
+            reached = "reaches" if reaches_paper(result) else "is behind"
+            verdict = f" {reached} the paper's {result.paper.test:.2f}"
         self.say(
-            f"{result.row} on {result.data}: test {result.mean.test:.3f}{spread} {verdict} the paper's "
-            f"{result.paper.test:.2f} (trials: {result.tried})"
+            f"{result.row} on {result.data}: test {result.mean.test:.3f}{spread}{verdict} (trials: {result.tried})"
         )
 
     def on_failure(self, cell: Cell, reason: str) -> None:
@@ -219,4 +226,6 @@ def _render(options: ReproduceOptions, failures: dict[Cell, str]) -> None:
         print_json({"page": page, "cells": len(results), "reaching_the_paper": reaching, "failed": failed})
         return
     where = f" See {options.page}" if results else ""
-    say(f"Cells with a result: {len(results)}, of which at or better than the paper: {reaching}.{where}\n")
+    beside = sum(result.paper is not None for result in results.values())
+    gated = f" Gated cells with a result: {len(results) - beside}." if len(results) > beside else ""
+    say(f"Cells with a result: {beside}, of which at or better than the paper: {reaching}.{gated}{where}\n")

@@ -1,6 +1,7 @@
-"""A cell of the paper's tables: the paper's numbers, ours, and how ours were computed, as one small JSON file."""
+"""A cell of the tables: the paper's numbers, ours, and how ours were computed, as one small JSON file."""
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +13,18 @@ from longspan.bounds import Figure, Setting, Size, Text, Whole
 from longspan.errors import InputError
 from longspan.files import folder_inside, read_json, write_atomic
 from longspan.metrics import METRICS
-from longspan.reproduction import tables
+from longspan.reproduction.tables import TABLE1, TABLE2, TABLES, Row, TableName
 from longspan.search.result import StudyResult, Trial, contradiction_in
 
 MetricName = Literal["log_likelihood", "perplexity", "bits_per_character"]
-TableName = Literal["table1", "table2"]
+
+TEXT_METRICS: dict[str, MetricName] = {"ptb-words": "perplexity", "ptb-chars": "bits_per_character"}
 
 FORMAT = 1
 
 
 class Cell(NamedTuple):
-    """A row and a column of a table."""
+    """A row and a column of a table; the row is given by its label."""
 
     table: TableName
     row: str
@@ -30,13 +32,17 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.row.replace(':', '-')}--{self.data}"
+        """The name of its file and its studies."""
+        return f"{re.sub('[:/ ]', '-', self.row)}--{self.data}"
+
+    @property
+    def how(self) -> Row:
+        """The recipe of the row, and the settings in which it differs from that."""
+        return TABLES[self.table][self.row, self.data]
 
     @property
     def metric(self) -> MetricName:
-        if self.table == "table1":
-            return "log_likelihood"
-        return "perplexity" if self.data == "ptb-words" else "bits_per_character"
+        return TEXT_METRICS.get(self.data, "log_likelihood")
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -64,7 +70,8 @@ class CellResult(msgspec.Struct, frozen=True):
     row: Text
     data: Text
     metric: MetricName
-    paper: Figures
+    paper: Figures | None
+    """None where the paper has no such network."""
     ours: Figures | None
     """Figures of the run with the best validation score; None if every trial diverged. The pages show `mean`."""
     spread: Figures | None
@@ -89,7 +96,7 @@ class CellResult(msgspec.Struct, frozen=True):
 
     @property
     def mean(self) -> Figures | None:
-        """Means over all seeds, by which a cell is shown and compared with the paper; None if every trial diverged."""
+        """Means over all seeds, by which a cell is shown and compared; None if every trial diverged."""
         return _mean([repetition.figures for repetition in self.repetitions]) if self.repetitions else None
 
     @property
@@ -99,16 +106,15 @@ class CellResult(msgspec.Struct, frozen=True):
 
 def table_cells(table: TableName) -> list[Cell]:
     """All cells of a table, row by row."""
-    return [Cell(table, row, data) for row, data in (tables.TABLE1 if table == "table1" else tables.TABLE2)]
+    return [Cell(table, row, data) for row, data in TABLES[table]]
 
 
-def paper_figures(cell: Cell) -> Figures:
-    """The paper's figures for a cell."""
-    if cell.table == "table1":
-        music = tables.TABLE1[cell.row, cell.data]
+def paper_figures(cell: Cell) -> Figures | None:
+    """The paper's figures for a cell; None if the paper has no such network."""
+    if music := TABLE1.get((cell.row, cell.data)):
         return Figures(music.train_log_likelihood, music.log_likelihood, music.accuracy / 100)
-    text = tables.TABLE2[cell.row, cell.data]
-    return Figures(text.train, text.test)
+    text = TABLE2.get((cell.row, cell.data))
+    return Figures(text.train, text.test) if text else None
 
 
 def _seed(search: StudyResult) -> int:
@@ -153,6 +159,8 @@ def cell_result(
 
 def behind(result: CellResult) -> float:
     """Relative amount by which the paper's test figure, in nats, is better than our mean; negative if it is worse."""
+    if result.paper is None:
+        raise ValueError(f"the paper has no {result.row}")
     if result.mean is None:
         return math.inf
     nats = METRICS[result.metric].nats
@@ -162,12 +170,13 @@ def behind(result: CellResult) -> float:
 
 def reaches_paper(result: CellResult) -> bool:
     """Whether our mean test figure equals or beats the paper's, rounded to the two decimals that are printed."""
-    return result.mean is not None and METRICS[result.metric].reaches(result.mean.test, result.paper.test)
+    ours, paper = result.mean, result.paper
+    return ours is not None and paper is not None and METRICS[result.metric].reaches(ours.test, paper.test)
 
 
 def read_results(folder: Path) -> dict[Cell, CellResult]:
     """Read all cells under a folder of results."""
-    results = [_read_result(file) for file in sorted(folder.glob("table[12]/*.json"))]
+    results = [_read_result(file) for table in TABLES for file in sorted(folder.glob(f"{table}/*.json"))]
     return {result.cell: result for result in results}
 
 
@@ -185,7 +194,7 @@ def _contradiction(result: CellResult, file: Path) -> str | None:
     if result.format != FORMAT:
         return f"expected format {FORMAT}, got {result.format}"
     if cell not in table_cells(cell.table):
-        return f"the paper has no row {cell.row!r} on {cell.data!r} in {cell.table}"
+        return f"{cell.table} has no row {cell.row!r} on {cell.data!r}"
     if file.stem != cell.name or file.parent.name != cell.table:
         return f"it is the result of {cell.table}/{cell.name}.json"
     if result.metric != cell.metric:

@@ -1,13 +1,21 @@
-"""The section of a page about the paper's tables: the paper's numbers, its protocol, our best, and all trials."""
+"""The section of a page about the tables: the paper's numbers, its protocol, our best, and all trials."""
 
 from longspan.metrics import METRICS, number
 from longspan.reporting import markup
 from longspan.reporting.charts import TONES, Chart, Pair, PairChart, Series, framed
 from longspan.reporting.study_report import spans_decades
-from longspan.reproduction.cells import Figures, TableName
+from longspan.reproduction import gated
+from longspan.reproduction.cells import Figures
 from longspan.reproduction.past import REPEATS_HEADER, repeats_cells, with_spread
-from longspan.reproduction.tables import MUSIC_SETS
-from longspan.reproduction.values import CellValue, ResultsValues, TrialPoint, protocol_of, test_of
+from longspan.reproduction.tables import MUSIC_SETS, TableName
+from longspan.reproduction.values import (
+    GatedCellValue,
+    PaperCellValue,
+    ResultsValues,
+    TrialPoint,
+    protocol_of,
+    test_of,
+)
 
 INTRODUCTION = (
     "The two tables of <cite>Advances in Optimizing Recurrent Networks</cite>. “Paper’s protocol” is the paper’s own "
@@ -44,6 +52,7 @@ def results_content(values: ResultsValues) -> str:
         *_tables(values, "table1"),
         "<h3>Table 2: text</h3>",
         *_tables(values, "table2"),
+        *_gated(values.gated),
         *_repeats(values),
     ]
     if scatters:
@@ -82,7 +91,7 @@ def _tables(values: ResultsValues, name: TableName) -> list[str]:
     return made
 
 
-def _row(cell: CellValue, *, music: bool) -> str:
+def _row(cell: PaperCellValue, *, music: bool) -> str:
     paper, ours, spread = cell.paper, cell.ours, cell.spread
     cells = [markup.number_cell(number(paper.test)), markup.number_cell(protocol_of(cell)), _ours(cell)]
     cells += [markup.number_cell(str(cell.remembering or "")), markup.number_cell(number(paper.train))]
@@ -94,6 +103,24 @@ def _row(cell: CellValue, *, music: bool) -> str:
         ]
     cells += [markup.cell(str(cell.tried or "")), markup.cell(str(cell.seeds or ""))]
     return markup.row(cell.row, cells)
+
+
+def _gated(cells: list[GatedCellValue]) -> list[str]:
+    """Gated networks, a table per data set; nothing without results."""
+    if not cells:
+        return []
+    made = ["<h3>Gated networks</h3>", f"<p>{gated.ABOUT}</p>"]
+    for data, alike in gated.by_data(cells).items():
+        rows = [_gated_row(cell) for cell in alike]
+        made.append(markup.table(f"{data}, gated", gated.gated_header(alike[0]), rows, alike[0].described_metric))
+    return made
+
+
+def _gated_row(cell: GatedCellValue) -> str:
+    name, *texts = gated.gated_cells(cell)
+    kinds = {gated.OURS - 1: "ours good-text" if cell.gains else "ours"}
+    shown = [markup.cell(markup.true_minus(text), kinds.get(place, "")) for place, text in enumerate(texts)]
+    return markup.row(name, shown)
 
 
 def _repeats(values: ResultsValues) -> list[str]:
@@ -113,7 +140,7 @@ def _spread_of(name: str, figures: Figures | None, spread: Figures | None, scale
     return with_spread(None if value is None else scale * value, None if error is None else scale * error)
 
 
-def _ours(cell: CellValue) -> str:
+def _ours(cell: PaperCellValue) -> str:
     if cell.ours is None:
         return markup.marked_cell(markup.badge("diverged", "bad") if cell.verdict == "diverged" else "")
     shown = markup.true_minus(test_of(cell))
@@ -144,7 +171,7 @@ def trials_charts(trials: list[TrialPoint]) -> list[Chart]:
     return [framed(chart) for chart in charts]
 
 
-def _pair(cell: CellValue) -> Pair:
+def _pair(cell: PaperCellValue) -> Pair:
     ours = cell.ours.test if cell.ours else None
     return Pair(cell.row, cell.paper.test, ours, cell.spread.test if cell.spread else None, cell.verdict)
 

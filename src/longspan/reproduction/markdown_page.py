@@ -1,11 +1,21 @@
 """The page of results, docs/results.md: the paper's tables, the paper's protocol and our best, as Markdown."""
 
+from collections.abc import Sequence
+
 from longspan.errors import in_markdown
 from longspan.metrics import number, setting
 from longspan.reporting.markup import markdown_table
-from longspan.reproduction.cells import TableName
+from longspan.reproduction import gated
 from longspan.reproduction.past import REPEATS_HEADER, Repeating, repeats_cells, with_spread
-from longspan.reproduction.values import CellValue, ResultsValues, protocol_of, test_of
+from longspan.reproduction.tables import TableName
+from longspan.reproduction.values import (
+    CellValue,
+    GatedCellValue,
+    PaperCellValue,
+    ResultsValues,
+    protocol_of,
+    test_of,
+)
 
 HEADING = """# Results
 
@@ -65,6 +75,8 @@ SETTINGS_SHOWN = {
     "recurrent_scale": "recurrent scale",
     "input_scale": "input scale",
 }
+GATED_SETTINGS_SHOWN = {name: shown for name, shown in SETTINGS_SHOWN.items() if name not in ("l1", "leaky_share")}
+GATED_SETTINGS_SHOWN |= {"layer_dropout": "dropout between layers", "lanes": "lanes", "chunk_length": "chunk"}
 
 
 def render_page(values: ResultsValues) -> str:
@@ -74,15 +86,16 @@ def render_page(values: ResultsValues) -> str:
     parts = [heading, _summary(values)]
     parts += ["## Table 1: music\n", *_table(values, "table1")]
     parts += ["## Table 2: text\n", *_table(values, "table2")]
+    parts += ["## Gated networks\n", *_gated(values.gated)]
     parts += ["## What a repeat costs\n", _repeats(values.repeats)]
     parts += ["## The paper's claims\n", CLAIMS]
     parts += ["## Where our best is behind\n", _behind(values.cells)]
-    parts += ["## Winning settings\n", _settings(values.cells)]
+    parts += ["## Winning settings\n", _settings(values.cells, SETTINGS_SHOWN)]
     parts += ["## Computed with\n", _environments(values.environments)]
     return "\n".join(parts)
 
 
-def _won(cells: list[CellValue]) -> str:
+def _won(cells: list[PaperCellValue]) -> str:
     known = [cell for cell in cells if cell.ours is not None]
     first = sum(cell.slot == 0 for cell in known)
     return f"in {first} of {len(known)} cells that first trial won"
@@ -120,7 +133,7 @@ def _table(values: ResultsValues, table: TableName) -> list[str]:
     return parts
 
 
-def _row(cell: CellValue, *, music: bool) -> list[str]:
+def _row(cell: PaperCellValue, *, music: bool) -> list[str]:
     ours, spread = cell.ours, cell.spread
     train = with_spread(ours.train if ours else None, spread.train if spread else None)
     test = "diverged" if cell.verdict == "diverged" else test_of(cell)
@@ -140,7 +153,7 @@ def _repeats(rows: list[Repeating]) -> str:
     return f"{REPEATS}\n{markdown_table(REPEATS_HEADER, [repeats_cells(row) for row in rows])}"
 
 
-def _behind(cells: list[CellValue]) -> str:
+def _behind(cells: list[PaperCellValue]) -> str:
     found = sorted(
         (cell for cell in cells if cell.verdict == "behind"), key=lambda cell: cell.behind or 0.0, reverse=True
     )
@@ -159,13 +172,27 @@ def _behind(cells: list[CellValue]) -> str:
     return "\n".join(lines or ["Nowhere, among the cells that have a result."]) + "\n"
 
 
-def _settings(cells: list[CellValue]) -> str:
+def _gated(cells: list[GatedCellValue]) -> list[str]:
+    """One Markdown table per data set, and the settings that won."""
+    if not cells:
+        return [f"{gated.NONE_YET}\n"]
+    parts = [f"{gated.ABOUT}\n"]
+    for data, alike in gated.by_data(cells).items():
+        rows = [gated.gated_cells(cell) for cell in alike]
+        for cell, row in zip(alike, rows, strict=True):
+            row[gated.OURS] = f"**{row[gated.OURS]}**" if cell.gains else row[gated.OURS]
+        parts.append(f"### {data}, gated\n\n{alike[0].described_metric.capitalize()}.\n")
+        parts.append(markdown_table(gated.gated_header(alike[0]), rows))
+    return [*parts, "### Winning settings, gated\n", _settings(cells, GATED_SETTINGS_SHOWN)]
+
+
+def _settings(cells: Sequence[CellValue], shown: dict[str, str]) -> str:
     rows = [
-        [cell.row, cell.data, *(setting(cell.settings.get(name)) for name in SETTINGS_SHOWN), _ended(cell)]
+        [cell.row, cell.data, *(setting(cell.settings.get(name)) for name in shown), _ended(cell)]
         for cell in cells
         if cell.ours is not None
     ]
-    return markdown_table(["", "data", *SETTINGS_SHOWN.values(), "epochs"], rows) if rows else "None yet.\n"
+    return markdown_table(["", "data", *shown.values(), "epochs"], rows) if rows else "None yet.\n"
 
 
 def _ended(cell: CellValue) -> str:

@@ -1,4 +1,4 @@
-"""The paper's tables as studies: each cell is a search whose winner is repeated with other seeds, until time is up.
+"""The tables as studies: each cell is a search whose winner is repeated with other seeds, until time is up.
 
 Results are files meant to be kept and shared; studies with their run folders are kept elsewhere. If only the results
 are left, a study adopts their outcomes and continues from there.
@@ -75,7 +75,7 @@ class Reproduction:
             settings: folders and limits.
             fingerprint: from the name of a data set to its fingerprint.
             pool: works on studies as `run_pool` does.
-            recipe: from the row and the data set of a cell to its config.
+            recipe: from the recipe and the data set of a cell to its config, before the changes of its row.
             space: from a config and the kind of target to the space that is searched.
         """
         self.plan = plan
@@ -88,8 +88,8 @@ class Reproduction:
         self.cells = []
         for cell in cells:
             try:
-                recipes.parse(cell.row)
-            except InputError as error:  # a row of the paper without a recipe in this version
+                recipes.parse(cell.how.recipe)
+            except InputError as error:  # a row without a recipe in this version
                 self.missing[cell] = str(error)
                 continue
             self._config(cell)  # bad settings are an error for all cells, before anything starts
@@ -158,10 +158,8 @@ class Reproduction:
         return dataclasses.replace(self.settings.limits, trial_seconds=before.search.winning.outcome.time_limit)
 
     def _config(self, cell: Cell) -> TrainConfig:
-        config = self.recipe(cell.row, cell.data)
-        if self.settings.max_epochs is None:
-            return config
-        return dataclasses.replace(config, max_epochs=self.settings.max_epochs)
+        limited = {} if self.settings.max_epochs is None else {"max_epochs": self.settings.max_epochs}
+        return dataclasses.replace(self.recipe(cell.how.recipe, cell.data), **cell.how.changes, **limited)
 
     def _definition(self, task: Task, before: CellResult | None) -> StudyDefinition:
         if task.kind == "search":
@@ -170,8 +168,9 @@ class Reproduction:
         return _seeds_definition(task.cell, before.search, self.fingerprint(task.cell.data))
 
     def _search_definition(self, cell: Cell) -> StudyDefinition:
-        config = self._config(cell)
-        space, fingerprint = self.space(config, target_kind(cell.data)), self.fingerprint(cell.data)
+        config, fingerprint = self._config(cell), self.fingerprint(cell.data)
+        whole = self.space(config, target_kind(cell.data))
+        space = {name: value for name, value in whole.items() if name not in cell.how.changes}
         return define(cell.name, config, space, fingerprint, sampling=self.settings.sampling)
 
 

@@ -10,12 +10,21 @@ The paper's learning rates (up to 0.1 for music, grids up to 0.5 for text) were 
 Here the loss is the mean, for which the same steps need rates larger by a factor of the sequence length, 40 to 200. So
 rates are searched from 1e-3 to 10 for every recipe; with momentum the drawn rate is the effective one. A config whose
 loss is the sum gets the paper's own interval.
+
+Gated cells are not the paper's. They keep their activation, which their equations were made for, and on text, where
+clipping at a small norm and several lanes keep steps short, need larger rates. Layers also draw the dropout between
+them, and cells without a recurrent matrix no scale of it.
 """
 
 from longspan.config import TrainConfig
 from longspan.data import TargetKind
+from longspan.registry import parse_cell
 
+GATED = {"lstm", "gru"}
+WITHOUT_MATRIX = {"lru", "embedding"}
+"""Cells that ignore `recurrent_scale`."""
 MEAN_RATE = {"low": 1e-3, "high": 10.0, "log": True, "effective": True}
+GATED_TEXT_RATE = {"low": 1.0, "high": 50.0, "log": True, "effective": True}
 SUM_RATE = {"low": 1e-4, "high": 1e-1, "log": True}
 NORMALIZED_RATE = {"low": 1e-5, "high": 1e-1, "log": True}
 """For optimizers that normalize the gradient, such as Adam."""
@@ -35,11 +44,17 @@ MOMENTUM = {"momentum": {"low": 1e-3, "high": 0.95}, "momentum_schedule": ["cons
 
 def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
     """The paper's space for a recipe and a kind of target, as a plain dictionary like that of a TOML space."""
-    space = _units(config) | INITIAL_SCALES | DROPOUT
+    text = targets in ("words", "characters")
+    cells = {layer.name for layer in parse_cell(config.cell)}
+    space = _units(config, cells) | INITIAL_SCALES | DROPOUT
+    if cells <= WITHOUT_MATRIX:
+        del space["recurrent_scale"]
+    if len(parse_cell(config.cell)) > 1:
+        space["layer_dropout"] = DROPOUT["dropout"]
     descent = config.optimizer != "hf"
     if descent:  # Hessian-free has no rate to search
-        space["learning_rate"] = _rate(config)
-    if targets in ("words", "characters"):
+        space["learning_rate"] = _rate(config, gated_text=text and bool(cells & GATED))
+    if text:
         return space
     space["hidden_size"] = {"low": 100, "high": 400}
     if config.output == "nade":
@@ -49,18 +64,20 @@ def paper_space(config: TrainConfig, targets: TargetKind) -> dict:
     return space
 
 
-def _rate(config: TrainConfig) -> dict:
+def _rate(config: TrainConfig, *, gated_text: bool) -> dict:
     if config.optimizer != "sgd":
         return NORMALIZED_RATE
-    return MEAN_RATE if config.loss == "mean" else SUM_RATE
+    if config.loss == "sum":
+        return SUM_RATE
+    return GATED_TEXT_RATE if gated_text else MEAN_RATE
 
 
-def _units(config: TrainConfig) -> dict:
+def _units(config: TrainConfig, cells: set[str]) -> dict:
     """The settings of the recurrent units that the recipe's letters L and R leave open."""
     space = {}
     if config.activation == "rectifier":
         space["l1"] = {"low": 1e-6, "high": 1e-3, "log": True}
-    else:
+    elif not cells & GATED:
         space["activation"] = ["tanh", "sigmoid"]
     if config.leaky_share > 0:
         space |= {"leaky_share": [0.0, 0.25, 0.5]} | LEAKS

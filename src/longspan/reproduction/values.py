@@ -1,7 +1,7 @@
-"""The content of the page of results as plain values: every cell beside the paper's and the paper's protocol."""
+"""The content of the page of results as plain values: every cell beside what is known of its like elsewhere."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -10,46 +10,39 @@ from longspan.config import TrainConfig, as_dict
 from longspan.errors import InputError
 from longspan.files import read_toml
 from longspan.metrics import METRICS, number
+from longspan.recipes import parse
 from longspan.reporting.methods_report import MethodsReport, WinnerValue, methods_report
 from longspan.reproduction.cells import (
     Cell,
     CellResult,
     Figures,
     MetricName,
-    TableName,
     behind,
     paper_figures,
     reaches_paper,
     table_cells,
 )
 from longspan.reproduction.past import Past, Remembering, Repeating, with_spread
+from longspan.reproduction.tables import PUBLISHED, TABLES, TableName
 
 REMARKS = "remarks.toml"
 PAPER_ROWS, LETTERS = "claims", "letters"
 """Folders of compared methods beside the cells of the tables: the paper's rows, and letter by letter."""
 
 
-class CellValue(msgspec.Struct, frozen=True):
+class CellValue(msgspec.Struct, frozen=True, kw_only=True):
     """A cell as the page shows it."""
 
     table: TableName
     row: str
     data: str
     metric: MetricName
-    paper: Figures
-    verdict: Literal["reaches", "behind", "diverged", "missing"]
-    protocol: WinnerValue | None = None
-    """The winner of equal budgets in the paper's own regime, on fresh seeds; None if there is none yet."""
     ours: Figures | None = None
     """Means over the seeds of our best settings, which may have dropout and averaging."""
     spread: Figures | None = None
     """Standard deviations over those seeds; None with fewer than two."""
     seeds: int = 0
     tried: int = 0
-    behind: float | None = None
-    """Relative amount by which the paper's test figure is better than our mean, in nats."""
-    remembering: Remembering | None = None
-    """The same networks with a memory of the song or text; None if that was not measured."""
     frames_per_second: float | None = None
     settings: dict = {}
     slot: int | None = None
@@ -67,6 +60,34 @@ class CellValue(msgspec.Struct, frozen=True):
         return f"{metric.label}{unit}, {metric.direction}"
 
 
+class PaperCellValue(CellValue, frozen=True, kw_only=True):
+    """A cell of the paper's tables."""
+
+    paper: Figures
+    verdict: Literal["reaches", "behind", "diverged", "missing"]
+    protocol: WinnerValue | None = None
+    """The winner of equal budgets in the paper's own regime, on fresh seeds; None if there is none yet."""
+    behind: float | None = None
+    """Relative amount by which the paper's test figure is better than our mean, in nats."""
+    remembering: Remembering | None = None
+    """The same networks with a memory of the song or text; None if that was not measured."""
+
+
+class GatedCellValue(CellValue, frozen=True, kw_only=True):
+    """A cell of a network that the paper does not have, once it has a result."""
+
+    published: float | None
+    """The test figure of a network like it that others report."""
+    plain: PaperCellValue | None
+    """The cell with the best test mean of ours among those of the paper with the same output and data."""
+
+    @property
+    def gains(self) -> bool:
+        """Whether its mean equals or beats that of the plain cell, rounded to the two decimals that are printed."""
+        ours, plain = self.ours, self.plain.ours if self.plain else None
+        return ours is not None and plain is not None and METRICS[self.metric].reaches(ours.test, plain.test)
+
+
 class TrialPoint(msgspec.Struct, frozen=True):
     """A trial of a music cell: how far it is below the cell's best, and its settings."""
 
@@ -82,13 +103,14 @@ class TrialPoint(msgspec.Struct, frozen=True):
 class ResultsValues(msgspec.Struct, frozen=True, tag="results", tag_field="report"):
     """The content of the page."""
 
-    cells: list[CellValue]
+    cells: list[PaperCellValue]
     environments: list[dict[str, str]]
     """Versions and machines with which the results were computed."""
     trials: list[TrialPoint] = []
     repeats: list[Repeating] = []
+    gated: list[GatedCellValue] = []
 
-    def of(self, table: TableName) -> list[CellValue]:
+    def of(self, table: TableName) -> list[PaperCellValue]:
         return [cell for cell in self.cells if cell.table == table]
 
 
@@ -102,12 +124,14 @@ def results_values(
     remarks, past = remarks or {}, past or Past()
     winners = {(arm.arm, each.data): arm.winner for each in (methods.sets if methods else []) for arm in each.arms}
     cells = [
-        msgspec.structs.replace(
-            _cell_value(cell, results.get(cell), winners.get((cell.row, cell.data)), remarks.get(cell.name, "")),
-            remembering=past.memories.get((cell.row, cell.data)),
-        )
+        _paper_value(cell, results.get(cell), winners.get((cell.row, cell.data)), past, remarks.get(cell.name, ""))
         for table in ("table1", "table2")
         for cell in table_cells(table)
+    ]
+    gated = [
+        _gated_value(results[cell], cells, remarks.get(cell.name, ""))
+        for cell in table_cells("gated")
+        if cell in results
     ]
     environments: list[dict[str, str]] = []
     for result in results.values():
@@ -115,7 +139,7 @@ def results_values(
         if environment not in environments:
             environments.append(environment)
     trials = [point for result in results.values() if result.table == "table1" for point in _trial_points(result)]
-    return ResultsValues(cells, environments, trials, past.repeats)
+    return ResultsValues(cells, environments, trials, past.repeats, gated)
 
 
 def methods_beside(results: Path, name: str) -> MethodsReport | None:
@@ -130,7 +154,7 @@ def read_remarks(folder: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     remarks = read_toml(file, 'expected lines such as "sgd+c--jsb" = "..."')
-    names = {cell.name for table in ("table1", "table2") for cell in table_cells(table)}
+    names = {cell.name for table in TABLES for cell in table_cells(table)}
     unknown = sorted(set(remarks) - names)
     if unknown:
         raise InputError(f"{file} speaks of {', '.join(unknown)}: expected names such as {min(names)}")
@@ -140,29 +164,55 @@ def read_remarks(folder: Path) -> dict[str, str]:
     return remarks
 
 
-def _cell_value(cell: Cell, result: CellResult | None, protocol: WinnerValue | None, remark: str) -> CellValue:
+def _paper_value(
+    cell: Cell, result: CellResult | None, protocol: WinnerValue | None, past: Past, remark: str
+) -> PaperCellValue:
+    paper = paper_figures(cell)
+    assert paper is not None
+    beside = {"paper": paper, "protocol": protocol, "remembering": past.memories.get((cell.row, cell.data))}
     if result is None:
-        return CellValue(*cell, cell.metric, paper_figures(cell), "missing", protocol=protocol, remark=remark)
+        place = {**cell._asdict(), "metric": cell.metric, "remark": remark}
+        return PaperCellValue(**place, **beside, verdict="missing")
     verdict = "diverged" if result.ours is None else "reaches" if reaches_paper(result) else "behind"
-    outcome = result.search.winning.outcome if result.search.winning else None
-    return CellValue(
-        *cell,
-        result.metric,
-        result.paper,
-        verdict,
-        protocol=protocol,
-        ours=result.mean,
-        spread=result.spread,
-        seeds=len(result.repetitions),
-        tried=result.tried,
-        behind=None if result.ours is None else behind(result),
-        frames_per_second=result.frames_per_second,
-        settings=as_dict(TrainConfig()) | result.settings,  # settings added after the result had their defaults
-        slot=result.search.winner,
-        epochs=outcome.epochs if outcome else 0,
-        time_limit=outcome.time_limit if outcome else None,
-        remark=remark,
+    amount = None if result.ours is None else behind(result)
+    return PaperCellValue(**_computed(result, remark), **beside, verdict=verdict, behind=amount)
+
+
+def _gated_value(result: CellResult, papers: list[PaperCellValue], remark: str) -> GatedCellValue:
+    place = (result.row, result.data)
+    return GatedCellValue(
+        **_computed(result, remark), published=PUBLISHED.get(place), plain=_best_plain(result.cell, papers)
     )
+
+
+def _best_plain(cell: Cell, papers: list[PaperCellValue]) -> PaperCellValue | None:
+    """The paper's cell with the same data and output whose test mean of ours is best."""
+    output = parse(cell.how.recipe).output
+    alike = {
+        paper.ours.test: paper
+        for paper in papers
+        if paper.data == cell.data and paper.ours and parse(paper.row).output == output
+    }
+    return alike[METRICS[cell.metric].best(list(alike))] if alike else None
+
+
+def _computed(result: CellResult, remark: str) -> dict[str, Any]:
+    """The fields of a cell value that follow from the cell's result."""
+    outcome = result.search.winning.outcome if result.search.winning else None
+    return {
+        **result.cell._asdict(),
+        "metric": result.metric,
+        "ours": result.mean,
+        "spread": result.spread,
+        "seeds": len(result.repetitions),
+        "tried": result.tried,
+        "frames_per_second": result.frames_per_second,
+        "settings": as_dict(TrainConfig()) | result.settings,  # settings added after the result had their defaults
+        "slot": result.search.winner,
+        "epochs": outcome.epochs if outcome else 0,
+        "time_limit": outcome.time_limit if outcome else None,
+        "remark": remark,
+    }
 
 
 def test_of(cell: CellValue) -> str:
@@ -173,7 +223,7 @@ def test_of(cell: CellValue) -> str:
     return with_spread(cell.ours.test, cell.spread.test if cell.spread else None) + estimated
 
 
-def protocol_of(cell: CellValue) -> str:
+def protocol_of(cell: PaperCellValue) -> str:
     """The test figure of the paper's protocol, and how many of its seeds diverged if any did."""
     winner = cell.protocol
     if winner is None:
