@@ -1,5 +1,7 @@
 """A cell of the tables small enough to be computed in a moment, in this process."""
 
+import dataclasses
+
 import pytest
 
 from longspan import runtime
@@ -24,22 +26,22 @@ def work_here(study, options, *, interrupted, on_tick):
 
 @pytest.fixture
 def tiny_cell(tmp_path):
-    """Reproductions of the cell `OUT_OF_REACH` on few songs."""
+    """Reproductions of the cell `OUT_OF_REACH`, or of another one, by a tiny network on few songs."""
     data = tmp_path / "tiny.npz"
     write_set(data, tiny_music())
-    config = tiny_config("sgd+c", data=str(data), max_epochs=2)
+    base = tiny_config("sgd+c", data=str(data), max_epochs=2)
     fingerprint = load(str(data)).fingerprint
 
-    def reproduction(plan, *, pool=work_here, **settings) -> Reproduction:
+    def reproduction(plan, *, pool=work_here, cell=OUT_OF_REACH, changes=None, space=SPACE, **settings) -> Reproduction:
         where = Settings(tmp_path / "results", tmp_path / "work", 1, **settings)
         return Reproduction(
-            [OUT_OF_REACH],
+            [cell],
             plan,
             where,
             lambda name: fingerprint,
             pool=pool,
-            recipe=lambda row, data: config,
-            space=lambda config, targets: SPACE,
+            recipe=lambda row, data: dataclasses.replace(base, **(changes or {})),
+            space=lambda config, targets: space,
         )
 
     return reproduction

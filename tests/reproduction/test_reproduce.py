@@ -24,6 +24,7 @@ from longspan.reproduction.cells import (
     write_result,
 )
 from longspan.reproduction.run import Reproduction, Settings, merge
+from longspan.reproduction.tables import TABLES
 from longspan.search.worker import Limits
 from tests.reproduction.conftest import OUT_OF_REACH
 from tests.support.reproduction_results import JSB, failed_study, make_result, study_result
@@ -236,6 +237,8 @@ def test_rows_and_columns_are_chosen_or_refused():
         choose_cells("table1", ("sgd+clx",), ())
     with pytest.raises(InputError, match="unknown column 'bach'"):
         choose_cells("table1", (), ("bach",))
+    with pytest.raises(InputError, match=r"gated has no lstm/sgd\+cm on musedata: choose other"):
+        choose_cells("gated", ("lstm/sgd+cm",), ("musedata",))
 
 
 @pytest.mark.parametrize(
@@ -283,11 +286,11 @@ def test_cells_whose_data_are_missing_are_left_out_with_or_without_a_result(tmp_
 
 
 def test_every_available_cell_can_be_defined(tmp_path):
-    for table in ("table1", "table2"):
+    for table in TABLES:
         made = Reproduction(table_cells(table), PLAN, Settings(tmp_path, tmp_path, 1, None, 7), lambda name: "print")
         for cell in made.cells:
             assert made._search_definition(cell).config_of(3).max_epochs == 7
-    assert len({made._search_definition(cell).identity for cell in made.cells}) == len(made.cells)
+        assert len({made._search_definition(cell).identity for cell in made.cells}) == len(made.cells)
 
 
 def test_seeds_get_the_time_their_winner_had_and_no_other(tmp_path, tiny_cell):
@@ -342,7 +345,7 @@ def test_the_page_is_written_from_the_command_line(tmp_path, capsys):
     assert msgspec.json.decode(capsys.readouterr().out)["reaching_the_paper"] == 1
     assert "| sgd+c | -7.81 | -8.00" in (tmp_path / "page.md").read_text()
     assert cli.run(["reproduce", *where]) == 2
-    assert "expected table1 or table2" in capsys.readouterr().err
+    assert "expected table1, table2 or gated" in capsys.readouterr().err
 
 
 def test_without_results_the_page_stays_as_it_is(tmp_path, capsys):

@@ -13,6 +13,9 @@ from longspan.data import target_kind
 from longspan.errors import InputError
 from longspan.reproduction import spaces, tables
 from longspan.search.space import parse_space, position, slot_config
+from longspan.training.setup import initial_model
+from longspan.training.state import to_named
+from tests.support.catalog import tiny_music
 
 BOUNDS = {
     "hidden_size": (100, 400),
@@ -92,3 +95,42 @@ def test_leaks_are_drawn_as_one_interval():
     for config, both in zip(drawn, raw, strict=True):
         assert [config.leak_low, config.leak_high] == sorted(both)
     assert all(a.leak_low != b.leak_low for a, b in itertools.pairwise(drawn))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "2xlstm", "lstm+leaky", "leaky", "delayed"])
+def test_gated_cells_keep_their_activation_and_layers_draw_the_dropout_between_them(cell):
+    base = recipes.settings(f"{cell}/nade:sgd+cm", "jsb")
+    space = parse_space(paper_space(base), base)
+    drawn = [slot_config(base, space, slot) for slot in range(1, 50)]
+    gated = cell not in ("leaky", "delayed")
+    assert {config.activation for config in drawn} == ({base.activation} if gated else {"tanh", "sigmoid"})
+    assert len({config.recurrent_scale for config in drawn}) > 40
+    layered = cell in ("2xlstm", "lstm+leaky")
+    assert (len({config.layer_dropout for config in drawn}) > 40) == layered
+    assert {config.cell for config in drawn} == {cell}
+
+
+@pytest.mark.parametrize(
+    ("cell", "ignored"), [("lru", True), ("embedding", True), ("lstm", False), ("embedding+gru", False)]
+)
+def test_a_scale_that_no_layer_reads_is_not_searched(cell, ignored):
+    """By the weights themselves: with a scale that is ignored they are the same."""
+    base, music = recipes.settings(f"{cell}/sgd+c", "jsb"), tiny_music()
+    scaled = [dataclasses.replace(base, hidden_size=6, recurrent_scale=scale) for scale in (0.3, 0.9)]
+    weights = [to_named(initial_model(config, music.record, music.base_rates())) for config in scaled]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0]) == ignored
+    assert ("recurrent_scale" in paper_space(base)) == (not ignored)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data"), [("embedding+lstm/sgd+c", "ptb-words"), ("lstm/sgd+c", "ptb-chars"), ("lstm/sgd+cm", "jsb")]
+)
+def test_gated_cells_on_text_draw_larger_rates(recipe, data):
+    base = recipes.settings(recipe, data)
+    space = parse_space(paper_space(base), base)
+    drawn = [slot_config(base, space, slot) for slot in range(1, 200)]
+    rates = np.array([config.learning_rate / (1 - config.momentum) for config in drawn])
+    low, high = (1e-3, 10) if data == "jsb" else (1, 50)
+    assert low <= min(rates) < 1.5 * low < high / 1.5 < max(rates) <= 1.001 * high
+    if data != "jsb":
+        assert low < base.learning_rate < high
