@@ -106,8 +106,7 @@ class TrainConfig:
     """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
     hf: drawn once per update."""
     layer_dropout: float = 0.0
-    """Fraction of the hidden outputs of each layer hidden from the next layer in training, likewise; for cells with
-    layers, such as embedding+lstm, where it is dropout of the input."""
+    """Fraction of each layer's outputs hidden from the next layer in training, likewise; for cells with layers."""
 
     # Memory
     memory: str = "none"
@@ -213,41 +212,29 @@ class TrainConfig:
                 raise InputError(f"{name} has {len(value)} characters: expected at most {LONGEST_NAME}", fields=[name])
         if len(parse_cell(self.cell)) == 1 and self.layer_dropout > 0:
             raise InputError(
-                f"layer_dropout hides a layer from the next one, and {self.cell} is a single one: got "
-                f"{self.layer_dropout}; choose layers, such as embedding+lstm, or dropout, which hides units from the "
-                "output",
+                f"layer_dropout hides a layer from the next one, and {self.cell} is a single one: choose layers, such "
+                "as embedding+lstm, or dropout, which hides units from the output",
                 fields=["layer_dropout", "cell"],
             )
         for rule in RULES:
             rule.check(self)
         if self.leak_low > self.leak_high:
-            raise InputError(
-                f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}",
-                fields=["leak_low", "leak_high"],
-            )
+            message = f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}"
+            raise InputError(message, fields=["leak_low", "leak_high"])
         if self.cooldown > 0 and self.max_updates == 0:
-            raise InputError(
-                "cooldown ends at max_updates, which is 0: set max_updates", fields=["cooldown", "max_updates"]
-            )
-        if self.optimizer == "hf" and self.output == "rbm":
-            raise InputError(
-                "hf needs an output whose likelihood is exact: got rbm, which only estimates it; train it by sgd, such "
-                "as rbm:sgd+c, or choose another output, such as nade:hf"
-            )
+            message = "cooldown ends at max_updates, which is 0: set max_updates"
+            raise InputError(message, fields=["cooldown", "max_updates"])
         if self.omega > 0 and (self.optimizer == "hf" or self.segment > 0):
             other, field = ("hf", "optimizer") if self.optimizer == "hf" else (f"segment {self.segment}", "segment")
             raise InputError(f"omega needs the gradients of whole chunks: got {other}", fields=["omega", field])
         others = {"hf"} if self.optimizer == "hf" else {layer.name for layer in parse_cell(self.cell)} - {"leaky"}
         if self.precision != "float32" and others:
-            raise InputError(
-                f"precision {self.precision} is for leaky cells trained by first-order methods: got {min(others)}",
-                fields=["precision"],
-            )
-        if self.optimizer == "hf" and self.output in NOT_CONVEX:
-            raise InputError(
-                f"hf needs an output whose loss is convex: got {self.output}; train it by sgd, such as "
-                f"{self.output}:sgd+c, or use gaussian:hf"
-            )
+            message = f"precision {self.precision} is for leaky cells trained by first-order methods: got {min(others)}"
+            raise InputError(message, fields=["precision"])
+        if self.optimizer == "hf" and self.output in ("rbm", *NOT_CONVEX):
+            needed = "likelihood is exact" if self.output == "rbm" else "loss is convex"
+            instead = f"train it by sgd, such as {self.output}:sgd+c, or choose another output"
+            raise InputError(f"hf needs an output whose {needed}: got {self.output}; {instead}")
 
 
 LARGEST, LARGEST_WHOLE = 1e38, 2**62

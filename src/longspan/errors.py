@@ -1,6 +1,5 @@
 """Errors that a user can cause and fix; the command line prints them as one line, without a traceback."""
 
-import re
 from collections.abc import Sequence
 
 LONGEST = 3000
@@ -45,16 +44,3 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-
-
-def in_markdown(text: str) -> str:
-    """Text from a folder, which may be of somebody else, in one line without tags, links and pictures.
-
-    >>> in_markdown("a < b, **c** <script> ![](http://example.com)")
-    'a < b, **c** ‹script> ![] (http://example.com)'
-    """
-    shown = text if text.isprintable() else printable(text)
-    return _TAG.sub("‹", shown).replace("](", "] (").replace("][", "] [")

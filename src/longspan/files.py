@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from longspan.errors import InputError
+from longspan.errors import InputError, printable
 from longspan.limits import JSON_BYTES, MIB, RUN_FILE_BYTES, SETTINGS_BYTES, SETTINGS_DOTS
 
 T = TypeVar("T")
@@ -353,3 +353,16 @@ def cache_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("longspan", appauthor=False))
+
+
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+
+def in_markdown(text: str) -> str:
+    """Text from a folder, which may be of somebody else, in one line without tags, links and pictures.
+
+    >>> in_markdown("a < b, **c** <script> ![](http://example.com)")
+    'a < b, **c** ‹script> ![] (http://example.com)'
+    """
+    shown = text if text.isprintable() else printable(text)
+    return _TAG.sub("‹", shown).replace("](", "] (").replace("][", "] [")

@@ -1,6 +1,6 @@
 """Pages that need no network: one file with its style, its values and the one script that a browser may run in it.
 
-Text from outside becomes part of an HTML page by `html.escape`, and part of a Markdown page by `errors.in_markdown`.
+Text from outside becomes part of an HTML page by `html.escape`, and part of a Markdown page by `files.in_markdown`.
 """
 
 import base64

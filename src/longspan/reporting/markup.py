@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from longspan import webpage
-from longspan.errors import in_markdown
+from longspan.files import in_markdown
 from longspan.metrics import setting
 from longspan.reporting.charts import Chart, PairChart
 

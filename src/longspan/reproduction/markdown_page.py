@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from longspan.errors import in_markdown
+from longspan.files import in_markdown
 from longspan.metrics import number, setting
 from longspan.reporting.markup import markdown_table
 from longspan.reproduction import gated

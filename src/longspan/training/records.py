@@ -18,7 +18,8 @@ from longspan import __version__
 from longspan.bounds import Figure, Figures, Seconds, Share, Size, Text, Whole, check_lengths
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
-from longspan.errors import InputError, in_markdown
+from longspan.errors import InputError
+from longspan.files import in_markdown
 from longspan.metrics import METRICS, number
 
 Status = Literal["running", "interrupted", "diverged", "done"]
