@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 import jax
+import jax.core
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
