@@ -384,6 +384,7 @@ class Settings(TypedDict, total=False):
     l1: float
     omega: float
     dropout: float
+    layer_dropout: float
     memory: str
     cues: str
     cue_dropout: float

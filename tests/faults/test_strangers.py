@@ -314,7 +314,7 @@ def test_control_markup_that_is_not_escaped_would_be_found():
 def test_a_card_shows_names_and_obeys_none(run_path):
     config = dataclasses.replace(Run.open(run_path).config, data="a | b\n# c <script>`")
     card = model_card(config, Run.open(run_path).data)
-    assert " on a ¦ b\\n# c ‹script›'" in card
+    assert " on a ¦ b\\n# c ‹script>'" in card
     assert "<script>" not in card
 
 
