@@ -26,6 +26,8 @@ OUTPUTS_FOR: dict[Predicted, tuple[str, ...]] = {
     "numbers": ("gaussian", "normal", "mdn", "rnade"),
 }
 """The package's outputs, keyed by what they predict; users may register others."""
+TIEABLE = ("softmax", "factored")
+"""Outputs with one vector per symbol, which may be that of an embedding."""
 NOT_CONVEX = ("normal", "mdn", "rnade")
 """Outputs whose loss is not convex in the logits, as Hessian-free optimization needs it."""
 OUTPUT_NAMES = tuple(name for names in OUTPUTS_FOR.values() for name in names)
@@ -72,6 +74,9 @@ class TrainConfig:
     class_rule: Literal["frequency", "square-root"] = "frequency"
     """factored: give classes equal total word frequency, or equal total square root of it, which makes their sizes more
     even."""
+    tied: Literal["none", "embedding"] = "none"
+    """softmax, factored: matrix that the output shares; embedding: that of the first layer, as in embedding+lstm, so
+    that a symbol has one vector for being read and for being predicted."""
     hidden_size: int = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
@@ -218,6 +223,12 @@ class TrainConfig:
             )
         for rule in RULES:
             rule.check(self)
+        if self.tied == "embedding" and (self.output not in TIEABLE or parse_cell(self.cell)[0].name != "embedding"):
+            raise InputError(
+                f"tied shares the matrix of an embedding with the output {' or '.join(TIEABLE)}: got cell {self.cell} "
+                f"and output {self.output}; choose both, such as cell embedding+lstm with output factored",
+                fields=["tied", "cell", "output"],
+            )
         if self.leak_low > self.leak_high:
             message = f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}"
             raise InputError(message, fields=["leak_low", "leak_high"])
@@ -370,6 +381,7 @@ class Settings(TypedDict, total=False):
     tempering: int
     classes: int
     class_rule: Literal["frequency", "square-root"]
+    tied: Literal["none", "embedding"]
     hidden_size: int
     activation: Activation
     leaky_share: float

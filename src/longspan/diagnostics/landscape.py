@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 from longspan.bounds import Figure, Positive, Share, Size, Text, check_lengths
 from longspan.data.dataset import Chunks, Dataset
-from longspan.models.parts import split_constants
+from longspan.models.model import trained_part
 from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import Purpose, optimizer_of
 from longspan.training.runs import Run
@@ -137,7 +137,7 @@ def standing(run: Run, data: Dataset) -> Standing | None:
     if newest is None or ("optimizer" in run.handed_in and run.given.optimizer is None):
         return None
     model = first_model(run, data.base_rates())
-    params, constants = split_constants(model)
+    params, constants = trained_part(model)
     source = ChunkSource(run.config, data)
     objective = Objective.of(run.config, source.counted_steps)
     context = Context(constants, jax.random.key(run.config.seed))

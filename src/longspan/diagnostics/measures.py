@@ -1,6 +1,5 @@
 """Everything that is measured of a run, as one frozen structure."""
 
-import equinox as eqx
 import msgspec
 
 from longspan.bounds import Figure, Size, Text, Whole
@@ -10,7 +9,7 @@ from longspan.diagnostics.data_checks import DataChecks, check_data
 from longspan.diagnostics.landscape import Landscape, Standing, landscape, standing
 from longspan.errors import InputError
 from longspan.evaluation import check_split
-from longspan.models.model import SequenceModel
+from longspan.models.model import SequenceModel, whole
 from longspan.probes.gradients import GradientByLag, Lyapunov, gradient_by_lag, lyapunov
 from longspan.probes.memory import History, Repeats, history, repeats
 from longspan.probes.steps import Steps, Walk, log_probs, steps_of, walk
@@ -104,7 +103,7 @@ def _examined(run: Run, here: Standing | None) -> tuple[SequenceModel, str]:
     """The model to examine: with its best weights, or with those of the last checkpoint if it has no best ones yet."""
     if here is None or run.has_good_model:
         return trained_model(run), "best"
-    return eqx.combine(here.state.params, here.context.constants), "last checkpoint"
+    return whole(here.state.params, here.context.constants), "last checkpoint"
 
 
 def _standards(model, data: Dataset, split: str, led: Steps, walked: Walk, steps: int) -> Standards:

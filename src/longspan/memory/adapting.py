@@ -19,7 +19,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,8 +36,7 @@ from longspan.memory.interface import (
     kept_adaptation,
     register_memory,
 )
-from longspan.models.model import SequenceModel
-from longspan.models.parts import split_constants
+from longspan.models.model import SequenceModel, trained_part, whole
 from longspan.models.rbm import EstimatedOutput
 
 SEGMENTS = (1, 4, 16)
@@ -98,14 +96,14 @@ def adapting_walk(
     figures: Callable, model: SequenceModel, chunks: tuple, key: PRNGKeyArray, rate, decay, scales: PyTree
 ) -> dict[str, Array]:
     """Compute `figures` at every step of a split in one lane, and learn from every chunk after that."""
-    trained, constants = split_constants(model)
+    trained, constants = trained_part(model)
     pull = jax.value_and_grad(_loss, has_aux=True)
 
     def step(carry, chunk):
         params, state, number = carry
         params = jax.lax.cond(chunk.resets[0, 0], lambda: trained, lambda: params)
         (_, (after, hidden)), gradient = pull(params, constants, state, chunk, key)
-        found = figures(eqx.combine(params, constants), hidden, chunk, jax.random.fold_in(key, number))
+        found = figures(whole(params, constants), hidden, chunk, jax.random.fold_in(key, number))
         moved = jax.tree.map(
             lambda now, first, slope, scale: now - rate * slope / scale + decay * (first - now),
             params,
@@ -119,7 +117,7 @@ def adapting_walk(
 
 
 def _loss(params, constants, state, chunk, key):
-    model = eqx.combine(params, constants)
+    model = whole(params, constants)
     state, hidden = model.run(state, chunk.inputs, chunk.resets, chunk.lengths)
     likelihoods = model.output.log_prob(hidden, chunk.targets, chunk.lengths, key=key)
     return -jnp.sum(likelihoods, where=chunk.mask), (state, hidden)
@@ -136,7 +134,7 @@ def gradient_scales(model: SequenceModel, data: Dataset, segment: int) -> PyTree
 
 @jax.jit
 def _usual_sizes(model: SequenceModel, chunks: Chunks) -> PyTree:
-    trained, constants = split_constants(model)
+    trained, constants = trained_part(model)
     pull = jax.grad(_loss, has_aux=True)
 
     def step(carry, chunk):
@@ -160,7 +158,7 @@ def choose_adaptation(model: SequenceModel, data: Dataset, split: str) -> Adapta
     check_remembers(data.record)
     if isinstance(model.output, EstimatedOutput):
         raise InputError(f"dynamic evaluation needs an exact likelihood: got {type(model.output).__name__}")
-    size = sum(leaf.size for leaf in jax.tree.leaves(split_constants(model)[0]))
+    size = sum(leaf.size for leaf in jax.tree.leaves(trained_part(model)[0]))
     affordable = [segment for segment in SEGMENTS if STEPS_TO_CHOOSE / segment * size <= AFFORDABLE]
     tried = [_best_for_segment(model, data, split, segment) for segment in affordable or SEGMENTS[-1:]]
     return max(tried)[1]

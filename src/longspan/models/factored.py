@@ -29,6 +29,7 @@ class ClassFactored(SymbolOutput, OutputByRows):
     Reference: Goodman, *Classes for fast maximum entropy training*, 2001; Mikolov et al., 2011.
     """
 
+    vector_axis = 0
     class_weights: Float[Array, "hidden class"]
     class_bias: Float[Array, " class"]
     weights: Float[Array, "word hidden"]

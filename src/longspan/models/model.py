@@ -12,8 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree, Shaped
 
 from longspan.config import TYPES, TrainConfig
 from longspan.errors import InputError
-from longspan.models.cells import DrivenCell
-from longspan.models.parts import CELLS, OUTPUTS, Cell, Hidden, Output, Trace, with_keys
+from longspan.models.cells import DrivenCell, EmbeddingCell
+from longspan.models.outputs import SymbolOutput
+from longspan.models.parts import CELLS, OUTPUTS, Cell, Hidden, Output, Trace, split_constants, with_keys
 from longspan.models.timescales import with_context
 from longspan.ops.outputs import Dropout
 from longspan.registry import LayerSpec, parse_cell
@@ -35,10 +36,15 @@ CONTEXT = "context"
 
 
 class SequenceModel(eqx.Module):
-    """Predicts every step of a sequence from the steps before it."""
+    """Predicts every step of a sequence from the steps before it.
+
+    If it is tied, the vectors by which its output predicts symbols are those of its embedding: equal wherever the model
+    is used, and one matrix where it is trained (`trained_part`).
+    """
 
     cell: Cell
     output: Output
+    tied: bool = eqx.field(static=True, default=False)
 
     def start(self, lanes: int) -> PyTree:
         """The state of `lanes` songs before their first step."""
@@ -70,7 +76,48 @@ def build(
     """
     cell = make_cell(config, input_size, key=key)
     key_output = jax.random.split(key, 4)[3]  # cells use the other three
-    return SequenceModel(cell, OUTPUTS[config.output].make(config, hidden_size_of(cell), base_rates, key=key_output))
+    output = OUTPUTS[config.output].make(config, hidden_size_of(cell), base_rates, key=key_output)
+    model = SequenceModel(cell, output, config.tied == "embedding")
+    return _with_one_matrix(model) if model.tied else model
+
+
+def trained_part(model: SequenceModel) -> tuple[SequenceModel, SequenceModel]:
+    """Split a model into its trained weights and the rest; `whole` joins them again.
+
+    The output of a tied model has no matrix in either part, so what is done to the trained weights is done to one.
+    """
+    trained, constants = split_constants(model)
+    if model.tied:
+        trained = eqx.tree_at(_matrix_of_output, trained, replace_fn=lambda _: None)
+    return trained, constants
+
+
+def whole(trained: SequenceModel, constants: SequenceModel) -> SequenceModel:
+    """The model of trained weights and the rest."""
+    model = eqx.combine(trained, constants)
+    return _with_one_matrix(model) if model.tied else model
+
+
+def _with_one_matrix(model: SequenceModel) -> SequenceModel:
+    """The model whose output has the vectors of the embedding as its own."""
+    embedding, output = first_layer(model.cell), model.output
+    assert isinstance(output, SymbolOutput)
+    if not isinstance(embedding, EmbeddingCell):
+        raise InputError("tied shares the matrix of an embedding without a context", fields=["tied", "cell"])
+    vectors = embedding.input_weights if output.vector_axis == 0 else embedding.input_weights.T
+    own = _matrix_of_output(model)
+    if own is not None and own.shape != vectors.shape:
+        read, predicted = (" of ".join(map(str, shape)) for shape in (vectors.shape, own.shape))
+        raise InputError(
+            f"tied shares one matrix, of embedding and output: got {read} and {predicted} numbers; give the embedding "
+            "and the last layer one size, and predict the symbols that are read",
+            fields=["tied", "cell"],
+        )
+    return eqx.tree_at(_matrix_of_output, model, vectors, is_leaf=lambda leaf: leaf is None)
+
+
+def _matrix_of_output(model: Any) -> Any:
+    return model.output.weights
 
 
 class Stack(Cell):
@@ -163,9 +210,14 @@ class _GivenDrive(Cell):
         return self.cell.run_driven_penalized(state, inputs, resets, length, weight)
 
 
+def first_layer(cell: Cell) -> Cell:
+    """The layer that reads the inputs, which may be the only one."""
+    return cell.cells[0] if isinstance(cell, Stack) else cell
+
+
 def reader_of(cell: Cell) -> DrivenCell | None:
     """The cell, or the layer, that reads the inputs through one affine map; None if there is none without noise."""
-    first = cell.cells[0] if isinstance(cell, Stack) else cell
+    first = first_layer(cell)
     return first if isinstance(first, DrivenCell) and not first.takes_key else None
 
 

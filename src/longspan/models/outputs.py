@@ -73,7 +73,12 @@ class KeyOutput(ExactOutput):
 
 
 class SymbolOutput(ExactOutput):
-    """One symbol of a vocabulary, all of whose probabilities can be listed."""
+    """One symbol of a vocabulary, all of whose probabilities can be listed.
+
+    `vector_axis` tells along which axis of its `weights` there is one vector per symbol; None if it has no such matrix.
+    """
+
+    vector_axis: ClassVar[int | None] = None
 
     @abstractmethod
     def log_probs(self, hidden: Float[Array, "... hidden"]) -> Float[Array, "... symbol"]:
@@ -113,6 +118,7 @@ class Bernoulli(KeyOutput, AffineOutput):
 class Softmax(SymbolOutput, AffineOutput):
     """One symbol of a vocabulary, by a softmax over all of it."""
 
+    vector_axis = 1
     weights: Float[Array, "hidden symbol"]
     bias: Float[Array, " symbol"]
 

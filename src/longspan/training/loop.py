@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import msgspec
 import numpy as np
@@ -20,8 +19,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.models.model import SequenceModel
-from longspan.models.parts import split_constants
+from longspan.models.model import SequenceModel, trained_part, whole
 from longspan.optim.blocks import BlockOptimizer, Info
 from longspan.optim.conjugate_gradient import Interrupted
 from longspan.optim.transforms import running_mean
@@ -133,7 +131,7 @@ def _train(
         except Interrupted:
             run.set_status("interrupted", "asked to stop")
             return Outcome("interrupted", "asked to stop", model)
-    params, constants = split_constants(model)
+    params, constants = trained_part(model)
     context = Context(constants, jax.random.key(config.seed))
     valid = SplitEvaluator(data, "valid")
     watch = Watch(data, config.watch_lags) if config.watch_lags else None
@@ -142,7 +140,7 @@ def _train(
 
     def outcome(status: Literal["done", "interrupted", "diverged"], reason: str) -> Outcome:
         run.set_status(status, reason)
-        return Outcome(status, reason, eqx.combine(state.best, constants))
+        return Outcome(status, reason, whole(state.best, constants))
 
     def after_block(info: Info, count: int, total: int) -> None:
         for listener in listeners:
@@ -155,7 +153,7 @@ def _train(
     try:
         while state.progress.stop is None:
             _descend_epoch(state, optimizer, source, context, after_block)
-            trained = eqx.combine(state.judged, constants)
+            trained = whole(state.judged, constants)
             score, errors = valid.log_likelihood(trained), valid.errors(trained)
             judged = Judged(score, errors, data.solved_below, watch(trained) if watch else {})
             record = _finish_epoch(run, state, optimizer, judged, constants)
@@ -241,7 +239,7 @@ def _fresh_or_resumed(
     else:
         state = state.with_arrays(newest.arrays)
         if progress.schedule.best is not None and not run.has_good_model:
-            run.write_model(to_named(eqx.combine(state.best, context.constants)))
+            run.write_model(to_named(whole(state.best, context.constants)))
     if progress.stop == LAST_EPOCH.format(progress.epoch) and progress.epoch < run.config.max_epochs:
         # A run that ended at its last epoch continues if max_epochs has been raised since.
         state.progress = msgspec.structs.replace(progress, stop=None)
@@ -288,7 +286,7 @@ def _finish_epoch(run: Run, state: TrainingState, optimizer: BlockOptimizer, jud
     }
     _carry_out(decision, state, optimizer)
     if decision.is_best:
-        run.write_model(to_named(eqx.combine(state.best, constants)))
+        run.write_model(to_named(whole(state.best, constants)))
     stop = decision.stop
     if stop is None and progress.step == config.max_updates:
         stop = f"reached {config.max_updates} updates"

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.models.cells import DrivenCell, LeakyCell
-from longspan.models.model import SequenceModel, given_drive, reader_of
+from longspan.models.model import SequenceModel, given_drive, reader_of, whole
 from longspan.models.outputs import AffineOutput
 from longspan.models.parts import Cell, OutputByRows, with_keys
 from longspan.ops import backend
@@ -116,7 +116,7 @@ class Objective:
 
     def _model(self, params: SequenceModel, context: Context) -> SequenceModel:
         """The model as training runs it."""
-        model = eqx.combine(params, context.constants)
+        model = whole(params, context.constants)
         if self.precision == "float32":
             return model
         return dataclasses.replace(model, cell=model.cell.at_precision(self.precision))
@@ -184,10 +184,10 @@ class Objective:
 
         The input weights of symbols enter only through the drive, so its cotangents are the gradients of their rows;
         the output handles its own tables. With the XLA backend, if a chunk has more steps than there are symbols, in
-        segments and with `omega`, all gradients are dense.
+        segments, with `omega` and for a tied matrix, whose rows are used twice, all gradients are dense.
         """
         dense = self.omega is not None or self.segment > 0
-        if dense or not _has_tables(eqx.combine(params, context.constants), chunk):
+        if dense or not _has_tables(whole(params, context.constants), chunk):
             value, gradient = jax.value_and_grad(self, has_aux=True)(params, carry, chunk, context)
             return value, Gradient(gradient)
 
@@ -224,7 +224,7 @@ class Objective:
 
         They are descended by `sparse_states.sparse_gradient`.
         """
-        model = eqx.combine(params, context.constants)
+        model = whole(params, context.constants)
         cell, output = model.cell, model.output
         plain = self.omega is None and self.segment == 0 and self.precision == "float32"
         if not (plain and isinstance(cell, LeakyCell) and isinstance(output, AffineOutput)):
@@ -290,7 +290,7 @@ def _squares(states: PyTree) -> Float[Array, "time lane"]:
 
 def _has_tables(model: SequenceModel, chunk: Chunks) -> bool:
     reader = reader_of(model.cell)
-    if reader is None or chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
+    if model.tied or reader is None or chunk.inputs.dtype != jnp.int32 or backend.active() != "native":
         return False
     return reader.input_weights.shape[0] > chunk.inputs.size
 

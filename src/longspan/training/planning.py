@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 
 from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import InputError
 from longspan.evaluation import SplitEvaluator
-from longspan.models.parts import split_constants
+from longspan.models.model import trained_part, whole
 from longspan.training.listeners import Listener
 from longspan.training.loop import Outcome, train
 from longspan.training.objective import Context, Objective
@@ -105,7 +104,7 @@ def planned(config: TrainConfig, pace: Pace, seconds: float) -> TrainConfig:
 def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[], float] = time.monotonic) -> Pace:
     """Time some updates and one validation; nothing of it is kept."""
     model = given.model if given.model is not None else initial_model(config, data.record, data.base_rates())
-    params, constants = split_constants(copied(model))
+    params, constants = trained_part(copied(model))
     source = ChunkSource(config, data)
     make = OPTIMIZERS[config.optimizer] if given.optimizer is None else given_optimizer(given.optimizer)
     threshold = config.clip if isinstance(config.clip, float) else 1.0
@@ -121,7 +120,7 @@ def measure(config: TrainConfig, data: Dataset, given: Given, clock: Callable[[]
         params, state, carry, _ = optimizer.advance(params, state, carry, block, count, context)
         jax.block_until_ready(params)
         seconds.append(clock() - began)
-    valid, trained = SplitEvaluator(data, "valid"), eqx.combine(params, constants)
+    valid, trained = SplitEvaluator(data, "valid"), whole(params, constants)
     validations = []
     for _ in range(2):
         began = clock()

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +18,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Chunks
 from longspan.data.sequences import song_order
 from longspan.errors import InputError
-from longspan.models.model import SequenceModel, hidden_size_of
+from longspan.models.model import SequenceModel, hidden_size_of, whole
 from longspan.models.parts import Cell, ExactOutput, with_keys
 from longspan.optim.blocks import Info
 from longspan.optim.curvature import WithStructure
@@ -230,7 +229,7 @@ class SecondOrder:
             return params, state, carry, Info(observed, {"objective": jnp.array([jnp.nan])}, 1)
         counted = np.asarray(chunks.mask) & (np.arange(len(chunks.lengths)) < count)[:, None, None]
         counting = chunks._replace(mask=counted)
-        cell = eqx.combine(params, context.constants).cell
+        cell = whole(params, context.constants).cell
         key = jax.random.fold_in(context.key, state.step)
         seen, keys = self._kept(cell, counted.shape, key), _noise_keys(cell, counted.shape, key)
         block = Block(counting, entered, context.constants, self.mean, seen, keys)
@@ -263,7 +262,7 @@ def _noise_keys(cell: Cell, shape: tuple[int, int, int], key: PRNGKeyArray) -> n
 
 def network(objective: Objective, params: SequenceModel, batch: Sequences) -> WithStructure:
     """From parameters to logits and hidden vectors, with what structural damping keeps from changing."""
-    model = eqx.combine(params, batch.constants)
+    model = whole(params, batch.constants)
     length = jnp.max(batch.steps)
     cell = model.cell if batch.keys is None else with_keys(model.cell, partial(jax.random.wrap_key_data, batch.keys))
     hidden, inner, weights = cell.trace(batch.first, batch.inputs, batch.resets, length)
