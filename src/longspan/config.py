@@ -35,6 +35,32 @@ CELL_NAMES = ("leaky", "lstm", "gru", "multiplicative", "delayed", "band-pass", 
 """The package's cells; users may register others."""
 
 
+LARGEST, LARGEST_WHOLE = 1e38, 2**62
+"""Magnitude of a setting without a narrower interval: what float32 and int64 can hold."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a number must lie, as a part of a field's annotation."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def check(self, name: str, value: float) -> None:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        if not (above and below and abs(value) <= (LARGEST if isinstance(value, float) else LARGEST_WHOLE)):
+            raise InputError(f"{name} must be {self}: got {value}", fields=[name])
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"a finite number {'above' if self.open_low else 'of at least'} {self.low:g}"
+        low, high = "above" if self.open_low else "from", "to below" if self.open_high else "to"
+        return f"{low} {self.low:.10g} {high} {self.high:.10g}"
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that determines what a run computes: the same config, data and machine give the same bytes."""
@@ -44,9 +70,9 @@ class TrainConfig:
     past, W with memory."""
     data: str = "bach"
     """Data set: a name from `longspan data list`, or a path to MIDI files, an .npz file or a text file."""
-    span: int = 30
+    span: Annotated[int, Interval(1, 100_000)] = 30
     """Synthetic tasks: approximate sequence length, over which something must be remembered."""
-    seed: int = 0
+    seed: Annotated[int, Interval(0, 2**32 - 1)] = 0
     """Seed of the initial weights, the song order and everything else that is random."""
 
     # Model
@@ -58,18 +84,18 @@ class TrainConfig:
     """Distribution of the keys of a frame (bernoulli, nade, rbm), of a symbol or class (softmax, factored by
     classes, a tree of decisions), or of numbers: gaussian (unit variance, so least squares), normal (learned variance),
     mdn (a mixture of Gaussians), rnade (number by number)."""
-    nade_size: int = 150
+    nade_size: Annotated[int, Interval(1, 65536)] = 150
     """nade, rnade: number of hidden units that model how the keys or numbers of a step depend on each other."""
-    components: int = 5
+    components: Annotated[int, Interval(1, 1000)] = 5
     """mdn, rnade: number of Gaussians in a mixture."""
-    rbm_size: int = 150
+    rbm_size: Annotated[int, Interval(1, 65536)] = 150
     """rbm: number of hidden units that model how the keys of a frame depend on each other."""
-    cd_steps: int = 15
+    cd_steps: Annotated[int, Interval(1, 10_000)] = 15
     """rbm: number of Gibbs steps in contrastive divergence."""
-    tempering: int = 0
+    tempering: Annotated[int, Interval(0, 10_000)] = 0
     """rbm: levels of a tempered transition halfway through the Gibbs steps, which lets chains reach modes that Gibbs
     steps alone do not; 0 disables it."""
-    classes: int = 30
+    classes: Annotated[int, Interval(1, 1_000_000)] = 30
     """factored: number of word classes."""
     class_rule: Literal["frequency", "square-root"] = "frequency"
     """factored: give classes equal total word frequency, or equal total square root of it, which makes their sizes more
@@ -77,40 +103,40 @@ class TrainConfig:
     tied: Literal["none", "embedding"] = "none"
     """softmax, factored: matrix that the output shares; embedding: that of the first layer, as in embedding+lstm, so
     that a symbol has one vector for being read and for being predicted."""
-    hidden_size: int = 200
+    hidden_size: Annotated[int, Interval(1, 65536)] = 200
     """Number of recurrent units."""
     activation: Activation = "tanh"
     """Nonlinearity of the recurrent units."""
-    leaky_share: float = 0.0
+    leaky_share: Annotated[float, Interval(0, 1)] = 0.0
     """Fraction of units that are leaky integrators, 0 to 1."""
-    leak_low: float = 0.02
+    leak_low: Annotated[float, Interval(0, 1, open_high=True)] = 0.02
     """Lower end of the interval from which leak factors (the paper's alpha) are drawn."""
-    leak_high: float = 0.2
+    leak_high: Annotated[float, Interval(0, 1, open_high=True)] = 0.2
     """Upper end of that interval."""
     leak_spread: Literal["uniform", "time-scales"] = "uniform"
     """How leak factors are drawn: uniformly, or with time constants 1 / (1 - alpha) uniform on a logarithmic scale,
     such as from alpha 0.5 to 0.999."""
-    input_scale: float = 0.1
+    input_scale: Annotated[float, Interval(0)] = 0.1
     """Standard deviation of the initial input weights."""
     recurrent_init: Literal["orthogonal", "normal", "identity"] = "orthogonal"
     """Kind of initial recurrent matrix, before scaling."""
-    recurrent_scale: float | Literal["auto"] = 1.0
+    recurrent_scale: Annotated[float | Literal["auto"], Interval(0)] = 1.0
     """Spectral scale of the initial recurrent matrix (normal: expected spectral radius); auto: the one at which
     gradients neither grow nor vanish at first, which depends on the nonlinearity."""
-    output_scale: float = 0.1
+    output_scale: Annotated[float, Interval(0)] = 0.1
     """Standard deviation of the initial output weights."""
 
     # Objective
     loss: Literal["mean", "sum"] = "mean"
     """Loss of a chunk: the sum over its steps divided by the chunk length, or the plain sum."""
-    l1: float = 0.0
+    l1: Annotated[float, Interval(0)] = 0.0
     """L1 penalty on the hidden outputs, scaled like the loss."""
-    omega: float = 0.0
+    omega: Annotated[float, Interval(0)] = 0.0
     """Weight of Pascanu's penalty on gradients that change their length from one step back to the next; sgd only."""
-    dropout: float = 0.0
+    dropout: Annotated[float, Interval(0, 1, open_high=True)] = 0.0
     """Fraction of the hidden outputs hidden from the output layer in training, redrawn at every step of every chunk;
     hf: drawn once per update."""
-    layer_dropout: float = 0.0
+    layer_dropout: Annotated[float, Interval(0, 1, open_high=True)] = 0.0
     """Fraction of each layer's outputs hidden from the next layer in training, likewise; for cells with layers."""
 
     # Memory
@@ -123,30 +149,30 @@ class TrainConfig:
     """Further inputs of a music network beside the last frame: recall (the frame that followed the latest earlier
     passage like the present one, and the length of the match), meter (the step's position in groups of 2, 3, 4, 8 and
     16), recall+meter, or none."""
-    cue_dropout: float = 0.5
+    cue_dropout: Annotated[float, Interval(0, 1)] = 0.5
     """recall: fraction of the training steps at which nothing is recalled, so that the network does not rely on it."""
 
     # Optimization
-    learning_rate: float = 0.1
+    learning_rate: Annotated[float, Interval(0, open_low=True)] = 0.1
     """Initial step size."""
     learning_rate_schedule: Literal["constant", "plateau", "rnnlm", "inverse", "cosine"] = "plateau"
     """plateau: halve and restore the best weights when validation stalls; rnnlm: Mikolov's, halve after every epoch
     once one gains less than 0.3 %; inverse: 1/(1+t/tau); cosine: half a cosine over epochs, down to zero at
     max_epochs."""
-    plateau_epochs: int = 2
+    plateau_epochs: Annotated[int, Interval(1)] = 2
     """plateau: evaluations without improvement before the rate is halved."""
-    decay_steps: float = 10_000
+    decay_steps: Annotated[float, Interval(0, open_low=True)] = 10_000
     """inverse: tau, in updates."""
-    cooldown: float = 0.0
+    cooldown: Annotated[float, Interval(0, 1)] = 0.0
     """Fraction of max_updates, at the end, over which the rate falls in a straight line to zero, on top of the
     schedule; 0: none."""
-    momentum: float = 0.0
+    momentum: Annotated[float, Interval(0, 1, open_high=True)] = 0.0
     """Nesterov momentum, from 0 to below 1; the upper limit if the schedule is a ramp."""
     momentum_schedule: Literal["constant", "ramp"] = "constant"
     """ramp: Sutskever's min(1 - 2^(-1-log2(t/250+1)), momentum)."""
-    clip: float | Literal["auto", "none"] = 15.0
+    clip: Annotated[float | Literal["auto", "none"], Interval(0, open_low=True)] = 15.0
     """Largest gradient norm; auto: the average norm over one pass of the data; none: no clipping."""
-    averaging: float = 0.0
+    averaging: Annotated[float, Interval(0)] = 0.0
     """Validate and keep the mean of the weights over about this many recent updates, but at most a quarter of all
     updates so far; 0: use the current weights."""
 
@@ -154,51 +180,51 @@ class TrainConfig:
     optimizer: str = "sgd"
     """sgd: clipped descent with Nesterov momentum, one update per chunk; hf: Hessian-free, one update per block of
     chunks; adam, adamw: as in Optax, with `momentum` as b1; rmsprop: as in Optax, with this momentum."""
-    initial_damping: float = 0.5
+    initial_damping: Annotated[float, Interval(0, open_low=True)] = 0.5
     """hf: initial lambda, the penalty on large steps; it adapts."""
-    minimal_damping: float = 1e-8
+    minimal_damping: Annotated[float, Interval(0)] = 1e-8
     """hf: lower limit of lambda; a larger one keeps steps short where a small data set would be overfitted."""
-    structural_damping: float = 1.0
+    structural_damping: Annotated[float, Interval(0)] = 1.0
     """hf: mu, the penalty on changes of the hidden units, relative to lambda; 0 disables it."""
-    cg_iterations: int = 250
+    cg_iterations: Annotated[int, Interval(1, 100_000)] = 250
     """hf: maximum number of conjugate-gradient iterations per update."""
-    curvature_sequences: int = 128
+    curvature_sequences: Annotated[int, Interval(1, 1_000_000)] = 128
     """hf: number of the block's sequences (lanes of chunks) that give the curvature, redrawn for every update."""
-    slice_size: int = 32
+    slice_size: Annotated[int, Interval(1, 1_000_000)] = 32
     """hf: number of sequences computed at a time; bounds the memory."""
 
     # Pretraining
-    pretrain_frames: int = 0
+    pretrain_frames: Annotated[int, Interval(0)] = 0
     """nade, rbm: passes over shuffled frames that fit the output layer alone before training."""
-    pretrain_recurrent: int = 0
+    pretrain_recurrent: Annotated[int, Interval(0)] = 0
     """nade, rbm: passes that fit the recurrent network with independent keys as its output before training."""
-    pretrain_rate: float = 0.05
+    pretrain_rate: Annotated[float, Interval(0, open_low=True)] = 0.05
     """nade, rbm: step size of the pretrain_recurrent passes; independent keys need a smaller one than an RBM does."""
 
     # Sequences and budget
-    chunk_length: int = 100
+    chunk_length: Annotated[int, Interval(1, 1_000_000)] = 100
     """Steps that a gradient spans; the hidden state is carried between the chunks of a song."""
-    segment: int = 0
+    segment: Annotated[int, Interval(0, 1_000_000)] = 0
     """Steps of a chunk whose intermediate values are kept at a time; those of the others are computed again for the
     gradient, which takes about a third longer and bounds the memory of long chunks. 0: keep all."""
-    lanes: int = 1
+    lanes: Annotated[int, Interval(1, 65536)] = 1
     """Songs (or text streams) trained in parallel; 1 is the paper's regime."""
-    max_epochs: int = 200
+    max_epochs: Annotated[int, Interval(1)] = 200
     """Maximum number of passes over the training data."""
-    max_updates: int = 0
+    max_updates: Annotated[int, Interval(0)] = 0
     """Maximum number of updates, which may cut the last pass short; 0 means no limit."""
-    patience: int = 12
+    patience: Annotated[int, Interval(1)] = 12
     """Stop after this many evaluations without a better validation score."""
-    block: int = 64
+    block: Annotated[int, Interval(1, 65536)] = 64
     """Chunks given to the optimizer at a time. sgd: larger is faster, smaller responds to Ctrl-C sooner; hf: the chunks
     that one update's gradient covers."""
 
     # Observation
-    watch_lags: int = 0
+    watch_lags: Annotated[int, Interval(0, 100_000)] = 0
     """After every epoch, record the gradient by lag up to this lag and the share of dead units; 0: do not."""
 
     # Machine
-    threads: int = 1
+    threads: Annotated[int, Interval(1, 1024)] = 1
     """Number of compute threads, recorded because the last bits of a result depend on it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: training reads the recurrent matrix of leaky cells from a rounded copy, which is faster with one lane;
@@ -221,8 +247,9 @@ class TrainConfig:
                 "as embedding+lstm, or dropout, which hides units from the output",
                 fields=["layer_dropout", "cell"],
             )
-        for rule in RULES:
-            rule.check(self)
+        for name, interval in INTERVALS.items():
+            if not isinstance(value := getattr(self, name), str):
+                interval.check(name, value)
         if self.tied == "embedding" and (self.output not in TIEABLE or parse_cell(self.cell)[0].name != "embedding"):
             raise InputError(
                 f"tied shares the matrix of an embedding with the output {' or '.join(TIEABLE)}: got cell {self.cell} "
@@ -248,85 +275,6 @@ class TrainConfig:
             raise InputError(f"hf needs an output whose {needed}: got {self.output}; {instead}")
 
 
-LARGEST, LARGEST_WHOLE = 1e38, 2**62
-"""Magnitude of a setting without a narrower interval: what float32 and int64 can hold."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """The interval a numeric field must lie in."""
-
-    field: str
-    low: float
-    high: float = math.inf
-    open_low: bool = False
-    open_high: bool = False
-
-    def check(self, config: TrainConfig) -> None:
-        value = getattr(config, self.field)
-        if isinstance(value, str):
-            return
-        above = value > self.low if self.open_low else value >= self.low
-        below = value < self.high if self.open_high else value <= self.high
-        if not (above and below and abs(value) <= (LARGEST if isinstance(value, float) else LARGEST_WHOLE)):
-            raise InputError(f"{self.field} must be {self}: got {value}", fields=[self.field])
-
-    def __str__(self) -> str:
-        if self.high == math.inf:
-            return f"a finite number {'above' if self.open_low else 'of at least'} {self.low:g}"
-        low, high = "above" if self.open_low else "from", "to below" if self.open_high else "to"
-        return f"{low} {self.low:.10g} {high} {self.high:.10g}"
-
-
-RULES = (
-    Rule("seed", 0, 2**32 - 1),
-    Rule("span", 1, 100_000),
-    Rule("hidden_size", 1, 65536),
-    Rule("nade_size", 1, 65536),
-    Rule("components", 1, 1000),
-    Rule("rbm_size", 1, 65536),
-    Rule("cd_steps", 1, 10_000),
-    Rule("tempering", 0, 10_000),
-    Rule("classes", 1, 1_000_000),
-    Rule("leaky_share", 0, 1),
-    Rule("leak_low", 0, 1, open_high=True),
-    Rule("leak_high", 0, 1, open_high=True),
-    Rule("input_scale", 0),
-    Rule("recurrent_scale", 0),
-    Rule("output_scale", 0),
-    Rule("l1", 0),
-    Rule("omega", 0),
-    Rule("dropout", 0, 1, open_high=True),
-    Rule("layer_dropout", 0, 1, open_high=True),
-    Rule("cue_dropout", 0, 1),
-    Rule("learning_rate", 0, open_low=True),
-    Rule("plateau_epochs", 1),
-    Rule("decay_steps", 0, open_low=True),
-    Rule("cooldown", 0, 1),
-    Rule("momentum", 0, 1, open_high=True),
-    Rule("clip", 0, open_low=True),
-    Rule("averaging", 0),
-    Rule("initial_damping", 0, open_low=True),
-    Rule("minimal_damping", 0),
-    Rule("structural_damping", 0),
-    Rule("cg_iterations", 1, 100_000),
-    Rule("curvature_sequences", 1, 1_000_000),
-    Rule("slice_size", 1, 1_000_000),
-    Rule("pretrain_frames", 0),
-    Rule("pretrain_recurrent", 0),
-    Rule("pretrain_rate", 0, open_low=True),
-    Rule("chunk_length", 1, 1_000_000),
-    Rule("segment", 0, 1_000_000),
-    Rule("lanes", 1, 65536),
-    Rule("max_epochs", 1),
-    Rule("max_updates", 0),
-    Rule("patience", 1),
-    Rule("block", 1, 65536),
-    Rule("watch_lags", 0, 100_000),
-    Rule("threads", 1, 1024),
-)
-
-
 def check_output(config: TrainConfig, predicted: Predicted) -> None:
     """Refuse a built-in output that cannot predict what a data set asks for."""
     if config.output in OUTPUT_NAMES and config.output not in OUTPUTS_FOR[predicted]:
@@ -340,6 +288,12 @@ def check_output(config: TrainConfig, predicted: Predicted) -> None:
 NAMES = tuple(field.name for field in dataclasses.fields(TrainConfig))
 FIELDS = frozenset(NAMES)
 TYPES = get_type_hints(TrainConfig)
+INTERVALS = {
+    name: part
+    for name, hint in get_type_hints(TrainConfig, include_extras=True).items()
+    for part in getattr(hint, "__metadata__", ())
+    if isinstance(part, Interval)
+}
 
 
 def as_dict(config: TrainConfig) -> dict:
