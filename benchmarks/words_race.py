@@ -1,4 +1,4 @@
-"""Test perplexity on `ptb-words` after equal time on one thread: ours, and faster-rnnlm where its program is named.
+"""Test perplexity on `ptb-words` after equal time on as many threads: ours, and faster-rnnlm where it is named.
 
 Each is a fresh process that gets the same seconds from its start, reading, compiling and validating included. Ours
 plans its updates by `--budget` and ends by itself; faster-rnnlm anneals its rate by itself, writes its best weights
@@ -28,13 +28,20 @@ from longspan.training.setup import ChunkSource
 from . import ours
 from .__main__ import variable
 from .contest import on_processor_clock, seconds_per_update
-from .words import ARGUMENTS, OURS, config_of, write_texts
+from .words import ARGUMENTS, OURS, SQUARE_ROOT, config_of, write_texts
 
 SECONDS = (60, 300)
 START, VALIDATION = 6.0, 0.3
 """Processor seconds until the first update, and of a validation."""
 PEER = "faster-rnnlm"
-RACING = ("longspan, 100 square-root classes", "longspan, tree")
+FOUR_STREAMS = {**SQUARE_ROOT, "lanes": 4, "learning_rate": 6.0}
+ON_ONE_THREAD = {name: OURS[name] for name in ("longspan, 100 square-root classes", "longspan, tree")}
+ON_THREADS = {
+    "longspan, 100 square-root classes": OURS["longspan, 100 square-root classes"],
+    "longspan, four streams": ("sgd+c", FOUR_STREAMS),
+    "longspan, four streams in replicas": ("sgd+c", {**FOUR_STREAMS, "block": 256}),
+}
+"""On more threads than one: one stream, four whose updates the threads share, and a replica for each thread."""
 
 
 def measure() -> dict:
@@ -42,22 +49,25 @@ def measure() -> dict:
     data = data_room.load("ptb-words")
     assert isinstance(data, TextData)
     program, found = os.environ.get(variable(PEER)), []
+    threads = int(os.environ["LONGSPAN_THREADS"])
     with tempfile.TemporaryDirectory() as folder:
         write_texts(data, Path(folder), whole=True)
         for seconds in SECONDS:
-            for name in RACING:
-                found.append({"program": name, "budget": seconds, **train_ours(name, data, seconds, Path(folder))})
+            for name, (recipe, changes) in (ON_ONE_THREAD if threads == 1 else ON_THREADS).items():
+                shared = {"replicas": threads} if name.endswith("replicas") else {"threads": threads}
+                path = Path(folder) / f"{name}-{seconds}"
+                score = train_ours(recipe, changes | shared, data, seconds, path)
+                found.append({"program": name, "budget": seconds, **score})
             if program:
-                found.append({"program": PEER, "budget": seconds, **train_peer(program, seconds, Path(folder))})
+                score = train_peer(program, seconds, Path(folder), threads)
+                found.append({"program": PEER, "budget": seconds, **score})
     return {"runs": found, "not_run": [] if program else [PEER]}
 
 
-def train_ours(name: str, data: TextData, seconds: int, folder: Path) -> dict:
-    """Train in a process of its own, as a user would, with the shipped settings."""
-    recipe, changes = OURS[name]
-    path = folder / f"{name}-{seconds}"
+def train_ours(recipe: str, changes: dict[str, Any], data: TextData, seconds: int, path: Path) -> dict:
+    """Train in a process of its own, as a user would, with the shipped settings and some changes."""
     flags = {f"--{setting.replace('_', '-')}": str(value) for setting, value in changes.items()}
-    flags |= {"--data": "ptb-words", "--threads": "1", "--run-dir": str(path)}
+    flags |= {"--data": "ptb-words", "--run-dir": str(path)}
     if on_processor_clock():
         flags |= flags_of_plan(recipe, changes, data, seconds)
     else:
@@ -79,11 +89,12 @@ def flags_of_plan(recipe: str, changes: dict[str, Any], data: TextData, seconds:
     return {f"--{field.replace('_', '-')}": str(value) for field, value in now.items()}
 
 
-def train_peer(program: str, seconds: int, folder: Path) -> dict:
+def train_peer(program: str, seconds: int, folder: Path, threads: int) -> dict:
     """Train for so many seconds, or until it ends by itself, and score the best weights that it wrote."""
     model = folder / f"{PEER}-{seconds}"
     files = {split: folder / f"{split}.txt" for split in ("train", "valid", "test")}
-    training = [program, "-train", files["train"], "-valid", files["valid"], "-rnnlm", model, *ARGUMENTS[PEER].split()]
+    settings = ARGUMENTS[PEER].replace("-threads 1", f"-threads {threads}").split()
+    training = [program, "-train", files["train"], "-valid", files["valid"], "-rnnlm", model, *settings]
     began = spent()
     if on_processor_clock():
         limited = ["sh", "-c", 'ulimit -t "$0"; exec "$@"', str(seconds), *training]

@@ -209,6 +209,9 @@ class TrainConfig:
     gradient, which takes about a third longer and bounds the memory of long chunks. 0: keep all."""
     lanes: Annotated[int, Interval(1, 65536)] = 1
     """Songs (or text streams) trained in parallel; 1 is the paper's regime."""
+    replicas: Annotated[int, Interval(1, 256)] = 1
+    """Copies of the network that are trained at once, each on its share of the lanes and a core of its own, and joined
+    after every block: a weight takes the mean of the changes of those that changed it. Not for hf."""
     max_epochs: Annotated[int, Interval(1)] = 200
     """Maximum number of passes over the training data."""
     max_updates: Annotated[int, Interval(0)] = 0
@@ -229,6 +232,11 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: training reads the recurrent matrix of leaky cells from a rounded copy, which is faster with one lane;
     what is trained, kept and scored stays float32. Not for hf."""
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that training keeps busy."""
+        return self.threads * self.replicas
 
     def __post_init__(self) -> None:
         for name, value in as_dict(self).items():
@@ -255,6 +263,12 @@ class TrainConfig:
                 f"tied shares the matrix of an embedding with the output {' or '.join(TIEABLE)}: got cell {self.cell} "
                 f"and output {self.output}; choose both, such as cell embedding+lstm with output factored",
                 fields=["tied", "cell", "output"],
+            )
+        if self.lanes % self.replicas or (self.replicas > 1 and self.optimizer == "hf"):
+            raise InputError(
+                f"replicas share the lanes of a first-order method equally: got {self.replicas} replicas, {self.lanes} "
+                f"lanes and {self.optimizer}; choose lanes {max(self.lanes // self.replicas, 1) * self.replicas}",
+                fields=["replicas", "lanes", "optimizer"],
             )
         if self.leak_low > self.leak_high:
             message = f"leak_low must not exceed leak_high: got {self.leak_low} > {self.leak_high}"
@@ -375,6 +389,7 @@ class Settings(TypedDict, total=False):
     chunk_length: int
     segment: int
     lanes: int
+    replicas: int
     max_epochs: int
     max_updates: int
     patience: int

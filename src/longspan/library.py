@@ -202,7 +202,7 @@ def train(
     for seconds in (budget, max_seconds):
         time_limit(seconds)  # refuses what is no time
     _check_listeners(listeners)
-    path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads)
+    path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads, chosen.replicas)
     if budget is not None:
         chosen = plan(chosen, content, given, budget - (time.monotonic() - began))
         budget -= time.monotonic() - began
@@ -232,7 +232,7 @@ def resume(
     content = _data_of(run, data)
     time_limit(max_seconds)  # refuses what is no time
     _check_listeners(listeners)
-    environment = runtime.prepare(run.config.threads)
+    environment = runtime.prepare(run.config.threads, run.config.replicas)
     with run.locked():
         run.continue_in(environment, accept=accept_environment)
         return _to_end(run, content, listeners, progress, max_seconds)

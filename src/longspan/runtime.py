@@ -31,17 +31,21 @@ from longspan.files import cache_directory
 RECORDED_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-def prepare(threads: int) -> dict:
-    """Pin the number of threads and cache compiled programs; return the record of `describe`."""
+def prepare(threads: int, replicas: int = 1) -> dict:
+    """Pin the number of threads and cache compiled programs; return the record of `describe`.
+
+    Args:
+        threads: threads of one operation.
+        replicas: programs that run at once.
+    """
     pinned = not _xla_runs()
     if pinned:
-        os.environ["NPROC"] = str(threads)  # XLA sizes its thread pool by this
+        os.environ["NPROC"] = str(threads * replicas)  # XLA sizes its thread pool by this
         os.environ["LONGSPAN_THREADS"] = str(threads)
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when SciPy is; orthogonal matrices round otherwise with more
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory() / "compiled"))
-        if "jax" in sys.modules:  # it has read its environment already
-            _set_compilation_cache()
+        _set_up_jax()
     return describe(threads, pinned=pinned)
 
 
@@ -127,10 +131,12 @@ def _xla_runs() -> bool:
     return bridge is not None and bool(getattr(bridge, "backends_are_initialized", lambda: True)())
 
 
-def _set_compilation_cache() -> None:
+def _set_up_jax() -> None:
     import jax
 
-    if jax.config.values["jax_compilation_cache_dir"] is None:
+    # Programs run in the thread that calls them, so that those of replicas run at once; in XLA's own they take turns.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if jax.config.values["jax_compilation_cache_dir"] is None:  # it has read its environment before
         jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
         least = float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
         jax.config.update("jax_persistent_cache_min_compile_time_secs", least)

@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
         return cli.DONE
     content = load_data(config.data, options.data_dir, quiet=watching.json, span=config.span)
     content = content.with_cues(config.cues, config.cue_dropout)
-    environment = prepare(config.threads)
+    environment = prepare(config.threads, config.replicas)
     from longspan.training.setup import check_parts, weights_to_start_from
 
     given = Given()
@@ -94,7 +94,7 @@ def resume(arguments: list[str]) -> int:
     if options.max_epochs is not None:
         resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
     content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
-    environment = prepare(resumed.config.threads)
+    environment = prepare(resumed.config.threads, resumed.config.replicas)
     from longspan.training.seals import newest_checkpoint
     from longspan.training.state import Progress
 

@@ -52,7 +52,7 @@ def forget(name: str) -> None:
 
 
 @contextmanager
-def claimed_cores(workers: int, threads: int) -> Iterator[list[set[int]]]:
+def claimed_cores(workers: int, cores_each: int) -> Iterator[list[set[int]]]:
     """Yield the cores of each worker, which no other search takes while the block lasts.
 
     The sets are empty if not enough cores are free or the system cannot pin processes; the system then schedules them.
@@ -61,7 +61,7 @@ def claimed_cores(workers: int, threads: int) -> Iterator[list[set[int]]]:
     if not hasattr(os, "sched_getaffinity"):
         yield nowhere
         return
-    needed = workers * threads
+    needed = workers * cores_each
     with ExitStack() as claims:
         claimed = []
         for core in sorted(os.sched_getaffinity(0)):
@@ -71,7 +71,7 @@ def claimed_cores(workers: int, threads: int) -> Iterator[list[set[int]]]:
             claims.close()  # too few for us, but others may use them
             yield nowhere
         else:
-            yield [set(claimed[number * threads : (number + 1) * threads]) for number in range(workers)]
+            yield [set(claimed[number * cores_each : (number + 1) * cores_each]) for number in range(workers)]
 
 
 def pin_to(cores: list[int]) -> None:

@@ -51,7 +51,7 @@ def run_pool(
     with explain_outage(study.url):
         if patiently(lambda: study.concluded, interrupted, options.patience):
             return "finished"
-        with claimed_cores(options.workers, study.definition.base.threads) as cores:
+        with claimed_cores(options.workers, study.definition.base.cores) as cores:
             pool = _Pool(study, options, cores)
             _keep_at_work(pool, interrupted, on_tick)
         if patiently(lambda: study.concluded, interrupted, options.patience):

@@ -33,7 +33,7 @@ Sampling = Literal["random", "sobol"]
 
 SIGNIFICANT_DIGITS = 4
 """Significant digits of a drawn number: enough for a search, few enough to read and to be equal on every machine."""
-NOT_SEARCHED = ("recipe", "data", "threads")
+NOT_SEARCHED = ("recipe", "data", "threads", "replicas")
 EXPECTED = "expected { low = .., high = .. }, a list of choices or a value"
 
 

@@ -123,7 +123,8 @@ def join(
     refuse_other_data(content, study.definition.fingerprint, base.data)
     content = content.with_cues(base.cues, base.cue_dropout)
     machine.pin_to(job.cores)
-    folder, environment = job.folder or Path("studies") / study.definition.name, runtime.prepare(base.threads)
+    folder = job.folder or Path("studies") / study.definition.name
+    environment = runtime.prepare(base.threads, base.replicas)
     check_parts(folder)
     with storage.explain_outage(study.url), machine.present() as name:
         place = Place(folder, environment, patiently(lambda: study.artifacts(job.artifacts), unless=interrupted))

@@ -96,6 +96,10 @@ class Objective:
         dropout = Dropout.of(config.dropout) if config.dropout > 0 else None
         return Objective(scale, config.l1 or None, dropout, config.omega or None, config.segment, config.precision)
 
+    def of_share(self, config: TrainConfig) -> "Objective":
+        """The objective of one replica's share of the lanes, of which there are fewer to take a mean over."""
+        return dataclasses.replace(self, scale=self.scale * config.replicas) if config.loss == "mean" else self
+
     def __call__(
         self, params: SequenceModel, carry: Carry, chunk: Chunks, context: Context
     ) -> tuple[Float[Array, ""], tuple[Carry, Float[Array, ""]]]:

@@ -17,6 +17,7 @@ from jax.tree_util import Partial
 
 from longspan.config import TrainConfig
 from longspan.optim.blocks import BlockOptimizer, ClippedNesterov, FirstOrder, Method, OptaxMethod, Sparse
+from longspan.optim.replicas import Replicas
 from longspan.optim.transforms import Schedule, as_schedule, clip_by_norm, inverse_decay, ramp
 from longspan.registry import Registry
 from longspan.training.objective import Objective
@@ -79,11 +80,14 @@ def given_optimizer(transformation: optax.GradientTransformation) -> Optimizer:
     return Optimizer(lambda purpose: first_order(purpose, OptaxMethod(transformation)))
 
 
-def first_order(purpose: Purpose, method: Method) -> FirstOrder:
-    """A driver that applies a first-order method chunk by chunk."""
-    objective = purpose.objective
+def first_order(purpose: Purpose, method: Method) -> FirstOrder | Replicas:
+    """A driver that applies a first-order method chunk by chunk, in as many replicas as the config asks for."""
+    objective, replicas = purpose.objective, purpose.config.replicas
+    if replicas > 1:
+        objective = objective.of_share(purpose.config)
     sparse = Sparse(Partial(Objective.matrices_that_lag, objective), Partial(sparse_gradient, objective))
-    return FirstOrder(objective, method, by_rows=Partial(Objective.by_rows, objective), sparse=sparse)
+    driver = FirstOrder(objective, method, by_rows=Partial(Objective.by_rows, objective), sparse=sparse)
+    return driver if replicas == 1 else Replicas(driver, replicas)
 
 
 def rate_of(config: TrainConfig) -> Schedule:

@@ -189,10 +189,12 @@ def least_bytes(config: TrainConfig, data: DataRecord, model: SequenceModel) -> 
     """
     arrays = [leaf for leaf in jax.tree.leaves(model) if hasattr(leaf, "dtype")]
     weights = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in arrays)
-    held = 2 + (config.momentum > 0) + (config.averaging > 0)  # weights, best weights, velocity, mean
+    moving = 1 + (config.momentum > 0)  # weights and velocity, which every replica has
+    held = 1 + (config.averaging > 0) + moving  # best weights, mean
     steps = config.chunk_length * config.lanes
     hidden, outputs = 2 * config.hidden_size, 2 * data.size  # each with its cotangent
-    return 2 * held * weights + 4 * steps * (hidden + outputs)
+    copies = config.replicas * moving if config.replicas > 1 else 0
+    return (2 * held + copies) * weights + 4 * steps * (hidden + outputs)
 
 
 def free_bytes() -> int | None:
