@@ -90,10 +90,12 @@ void softmax_loss(const Loss& l, const float* logits, const int32_t* targets, fl
 
 namespace {
 
-constexpr long kFrames = 64;     // a block's hidden vectors stay in the second-level cache
-constexpr long kKeysAtOnce = 4;  // rows of a tile of the readout's gradient
-constexpr long kRunsAtOnce = 8;  // rows of a tile of logits
-constexpr long kKeyBlock = 44;   // rows of the readout that stay in the first-level cache
+constexpr long kFrames = 16;                           // a block's hidden vectors stay in the second-level cache
+constexpr long kKeyBlock = 32;                         // rows of the readout that stay in the first-level cache
+constexpr long kKeysAtOnce = 4;                        // rows of a tile of the readout's gradient
+constexpr int kReadoutVectors = kWidth == 16 ? 5 : 3;  // and its vectors
+
+typedef int32_t FewLanes __attribute__((vector_size(kKeysAtOnce * 4)));
 
 // One distinct hidden vector: the keys [begin, end) of a frame read it; the key before them made it.
 struct Run {
@@ -125,8 +127,8 @@ struct Runs {
 class Groups {
  public:
   Groups(Scratch& scratch, const Runs& runs, long keys, long width)
-      : capacity_(round_up(runs.frames * width, kRunsAtOnce)), count_((keys + width - 1) / width),
-        sizes_(scratch.take<long>(count_)), members_(scratch.take<int32_t>(count_ * capacity_)) {
+      : capacity_(runs.frames * width), count_((keys + width - 1) / width), sizes_(scratch.take<long>(count_)),
+        members_(scratch.take<int32_t>(count_ * capacity_)) {
     std::fill(sizes_, sizes_ + count_, 0);
     for (long i = 0; i < runs.size(); ++i) {
       const Run& run = runs.all[i];
@@ -134,12 +136,41 @@ class Groups {
     }
   }
   long size(long group) const { return sizes_[group]; }
-  int32_t* operator[](long group) const { return members_ + group * capacity_; }
+  const int32_t* operator[](long group) const { return members_ + group * capacity_; }
 
  private:
   long capacity_, count_;
   long* sizes_;
   int32_t* members_;
+};
+
+// The readout transposed, a row for each key, in panels of as many vectors as registers hold, padded with zeros.
+class Readout {
+ public:
+  Readout(Scratch& scratch, const Nade& n, const float* readout) : n_(n), data_(scratch.take(n.keys * n.row())) {
+    for_panels(n.row() / kWidth, [&](auto vectors, long j) {
+      const long width = vectors * kWidth, units = std::min(width, n.hidden - j);
+      float* panel = data_ + j * n.keys;
+      transpose(readout + j * n.keys, units, n.keys, n.keys, panel, width);
+      for (long key = 0; units < width && key < n.keys; ++key) {
+        std::memset(panel + key * width + units, 0, (width - units) * sizeof(float));
+      }
+    });
+  }
+
+  // body(vectors, panel, its first unit, first key, keys) for parts of panels that stay in the first-level cache.
+  template <class Body>
+  void for_each_tile(Body body) const {
+    for_panels(n_.row() / kWidth, [&](auto vectors, long j) {
+      for (long key = 0; key < n_.keys; key += kKeyBlock) {
+        body(vectors, data_ + j * n_.keys, j, key, std::min(kKeyBlock, n_.keys - key));
+      }
+    });
+  }
+
+ private:
+  const Nade& n_;
+  float* data_;
 };
 
 // A block of frames with its hidden vectors, one row a run, padded.
@@ -153,59 +184,53 @@ class Block {
   // finish(offset, sum) for every run: the frame's bias plus the weights of the keys on before the run.
   template <class Finish>
   void preactivations(const float* bias, const float* weights, Finish finish) {
+    float* sums = scratch_.take(n_.row());
     for (long f = 0; f < runs_.frames; ++f, bias += n_.hidden) {
       for_each_vector(n_.hidden, [&](long j, auto load, auto) {
-        Vector sum = load(bias + j);
+        const Vector sum = load(bias + j);
+        store(sums + j, sum);
         finish(runs_.start[f] * n_.row() + j, sum);
-        for (long i = runs_.start[f] + 1; i < runs_.start[f + 1]; ++i) {
-          sum += load(weights + (runs_.all[i].begin - 1) * n_.hidden + j);
-          finish(i * n_.row() + j, sum);
-        }
       });
-    }
-  }
-
-  // logits[frame, key] += rows[run of the key] . readout[:, key]; the readout comes in panels of one vector of keys.
-  void add_logits(const float* rows, const float* panels, float* logits) {
-    const Groups groups(scratch_, runs_, n_.keys, kWidth);
-    for (long key = 0, g = 0; key < n_.keys; key += kWidth, ++g) {
-      int32_t* members = groups[g];
-      const long count = groups.size(g), padded = round_up(count, kRunsAtOnce);
-      std::fill(members + count, members + padded, members[0]);
-      for (long i = 0; i < padded; i += kRunsAtOnce) {
-        const float* left[kRunsAtOnce];
-        for (long r = 0; r < kRunsAtOnce; ++r) left[r] = rows + members[i + r] * n_.row();
-        Vector sums[kRunsAtOnce][1] = {};
-        accumulate(
-            n_.hidden, [&](long k, int r) { return left[r][k]; },
-            [&](long k) { return panels + key * n_.hidden + k * kWidth; }, sums);
-#pragma GCC unroll 8
-        for (long r = 0; r < kRunsAtOnce; ++r) {
-          if (i + r < count) add_run(runs_.all[members[i + r]], key, sums[r][0], logits);
-        }
-      }
-    }
-  }
-
-  // errors[run] = sum over its keys of cotangent[key] readout[:, key]; `readout` is transposed, rows padded.
-  void run_errors(const float* cotangents, const float* readout, float* errors) {
-    const Groups groups(scratch_, runs_, n_.keys, kKeyBlock);
-    for (long key = 0, g = 0; key < n_.keys; key += kKeyBlock, ++g) {
-      for (long m = 0; m < groups.size(g); ++m) {
-        const Run& run = runs_.all[groups[g][m]];
-        const long begin = std::max<long>(run.begin, key), count = std::min<long>(run.end, key + kKeyBlock) - begin;
-        const float* left = cotangents + run.frame * n_.keys + begin;
-        float* error = errors + groups[g][m] * n_.row();
-        for_each_panel<10>([&](auto vectors, long j) {
-          Vector sums[1][vectors()] = {};
-          if (run.begin < key) load_tile(error + j, 0, sums);
-          accumulate(
-              count, [&](long k, int) { return left[k]; }, [&](long k) { return readout + (begin + k) * n_.row() + j; },
-              sums);
-          store_tile(error + j, 0, sums);
+      for (long i = runs_.start[f] + 1; i < runs_.start[f + 1]; ++i) {
+        const float* added = weights + (runs_.all[i].begin - 1) * n_.hidden;
+        for_each_vector(n_.hidden, [&](long j, auto load, auto) {
+          const Vector sum = longspan::load(sums + j) + load(added + j);
+          store(sums + j, sum);
+          finish(i * n_.row() + j, sum);
         });
       }
     }
+  }
+
+  // logits[frame, key] += rows[run of the key] . readout[key].
+  void add_logits(const float* rows, const Readout& readout, float* logits) {
+    Vector* dots = scratch_.take<Vector>(round_up(kKeyBlock, kWidth));
+    std::fill(dots, dots + round_up(kKeyBlock, kWidth), Vector{});
+    readout.for_each_tile([&](auto vectors, const float* panel, long j, long key, long keys) {
+      for (long f = 0; f < runs_.frames; ++f) {
+        for_each_run(f, key, key + keys, [&](long i, long begin, long count) {
+          find_dots<vectors>(rows + i * n_.row() + j, panel + begin * vectors * kWidth, count, dots + (begin - key));
+        });
+        add_sums(dots, keys, logits + f * n_.keys + key);
+      }
+    });
+  }
+
+  // errors[run] = sum over its keys of cotangent[key] readout[key].
+  void run_errors(const float* cotangents, const Readout& readout, float* errors) {
+    readout.for_each_tile([&](auto vectors, const float* panel, long j, long key, long keys) {
+      for (long f = 0; f < runs_.frames; ++f) {
+        for_each_run(f, key, key + keys, [&](long i, long begin, long count) {
+          const float *left = cotangents + f * n_.keys + begin, *right = panel + begin * vectors * kWidth;
+          float* error = errors + i * n_.row() + j;
+          Vector sums[1][vectors()] = {};
+          if (runs_.all[i].begin < key) load_tile(error, 0, sums);
+          accumulate(
+              count, [&](long k, int) { return left[k]; }, [&](long k) { return right + k * vectors * kWidth; }, sums);
+          store_tile(error, 0, sums);
+        });
+      }
+    });
   }
 
   // readout[key] += sum over frames of cotangent[frame, key] rows[run of the key]; transposed, rows padded.
@@ -216,14 +241,19 @@ class Block {
       const int32_t* members = groups[g];
       for (long m = 0; m < groups.size(g); ++m) {
         const Run& run = runs_.all[members[m]];
-        const float* cotangent = cotangents + run.frame * n_.keys;
-        for (long k = 0; k < kKeysAtOnce; ++k) {
-          const bool inside = key + k >= run.begin && key + k < run.end;
-          left[m * kKeysAtOnce + k] = inside ? cotangent[key + k] : 0.0f;
+        const float* source = cotangents + run.frame * n_.keys + key;
+        FewLanes values{};
+        if (key + kKeysAtOnce <= n_.keys) {
+          std::memcpy(&values, source, sizeof values);
+        } else {
+          std::memcpy(&values, source, (n_.keys - key) * sizeof(float));
         }
+        const FewLanes lane = FewLanes{0, 1, 2, 3} + static_cast<int32_t>(key);
+        values &= (lane >= run.begin) & (lane < run.end);
+        std::memcpy(left + m * kKeysAtOnce, &values, sizeof values);
       }
       float* target = readout + key * n_.row();
-      for_each_panel<3>([&](auto vectors, long j) {
+      for_panels<kReadoutVectors>(n_.row() / kWidth, [&](auto vectors, long j) {
         Vector sums[kKeysAtOnce][vectors()];
         load_tile(target + j, n_.row(), sums);
         accumulate(
@@ -234,35 +264,64 @@ class Block {
     }
   }
 
-  // From errors with respect to hidden vectors to those of the biases and, added up, of the weights: a weight row
-  // feeds every run after its key and the bias feeds all of them, so sums grow from the last run backwards.
+  // From errors with respect to hidden vectors to those of the biases and, added up, of the weights, rows padded: a
+  // weight row feeds every run after its key and the bias feeds all of them, so sums grow from the last run backwards.
   void finish_errors(const float* rows, const float* errors, float* bias, float* weights) {
     for (long f = 0; f < runs_.frames; ++f, bias += n_.hidden) {
-      for_each_vector(n_.hidden, [&](long j, auto load, auto store) {
-        Vector sum{};
-        for (long i = runs_.start[f + 1] - 1; i >= runs_.start[f]; --i) {
-          const Vector value = longspan::load(rows + i * n_.row() + j);
-          sum += longspan::load(errors + i * n_.row() + j) * (value - value * value);
-          if (i == runs_.start[f]) break;
-          float* target = weights + (runs_.all[i].begin - 1) * n_.hidden + j;
-          store(target, load(target) + sum);
-        }
-        store(bias + j, sum);
-      });
+      for_panels(n_.row() / kWidth,
+                 [&](auto vectors, long j) { finish_frame<vectors>(f, j, rows, errors, bias, weights); });
     }
   }
 
  private:
-  // Adds those lanes of one run's dots that belong to its keys.
-  void add_run(const Run& run, long key, Vector dots, float* logits) {
-    const Integers lane = lanes() + static_cast<int32_t>(key);
-    const Vector value = (lane >= run.begin) & (lane < run.end) ? dots : Vector{};
-    float* target = logits + run.frame * n_.keys + key;
-    if (n_.keys - key >= kWidth) {
-      store(target, load(target) + value);
-    } else {
-      store_first(target, load_first(target, n_.keys - key) + value, n_.keys - key);
+  // body(run, its first key, how many) for the runs of a frame, cut down to the keys [from, to) they have there.
+  template <class Body>
+  void for_each_run(long frame, long from, long to, Body body) {
+    for (long i = runs_.start[frame]; i < runs_.start[frame + 1]; ++i) {
+      const long begin = std::max<long>(runs_.all[i].begin, from), end = std::min<long>(runs_.all[i].end, to);
+      if (begin < end) body(i, begin, end - begin);
     }
+  }
+
+  // One frame of `finish_errors`, in these vectors of columns.
+  template <int vectors>
+  void finish_frame(long frame, long j, const float* rows, const float* errors, float* bias, float* weights) {
+    Vector sums[1][vectors] = {};
+    for (long i = runs_.start[frame + 1] - 1; i >= runs_.start[frame]; --i) {
+      const long at = i * n_.row() + j;
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) {
+        const Vector value = load(rows + at + v * kWidth);
+        sums[0][v] += load(errors + at + v * kWidth) * (value - value * value);
+      }
+      if (i > runs_.start[frame]) add_tile(weights + (runs_.all[i].begin - 1) * n_.row() + j, sums);
+    }
+    for_each_vector(std::min<long>(vectors * kWidth, n_.hidden - j),
+                    [&](long k, auto, auto store) { store(bias + j + k, sums[0][k / kWidth]); });
+  }
+
+  // dots[k] = row . right[k], up to the sum over lanes, in these vectors of columns.
+  template <int vectors>
+  static void find_dots(const float* row, const float* right, long count, Vector* dots) {
+    Vector factors[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) factors[v] = load(row + v * kWidth);
+    for (long k = 0; k < count; ++k, right += vectors * kWidth) {
+      Vector even{}, odd{};
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) (v % 2 ? odd : even) += factors[v] * load(right + v * kWidth);
+      dots[k] = even + odd;
+    }
+  }
+
+  // target[k] += the sum over lanes of dots[k].
+  static void add_sums(const Vector* dots, long count, float* target) {
+    for_each_vector(count, [&](long k, auto load, auto store) {
+      Vector square[kWidth];
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i) square[i] = dots[k + i];
+      store(target + k, load(target + k) + sums(square));
+    });
   }
 
   template <int count, int vectors>
@@ -281,32 +340,16 @@ class Block {
       for (int v = 0; v < vectors; ++v) store(target + r * row + v * kWidth, sums[r][v]);
     }
   }
-
-  // Cuts a padded row into panels of `widest` vectors and what is left into one narrower panel.
-  template <int widest, int rest = widest - 1, class Body>
-  void for_each_panel(Body body, long j = 0) {
-    for (; j + widest * kWidth <= n_.row(); j += widest * kWidth) body(std::integral_constant<int, widest>(), j);
-    if (n_.row() - j == rest * kWidth) body(std::integral_constant<int, rest>(), j);
-    if constexpr (rest > 1) {
-      if (n_.row() - j < rest * kWidth) for_each_panel<widest, rest - 1>(body, j);
-    }
+  template <int vectors>
+  static void add_tile(float* target, const Vector (&sums)[1][vectors]) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) store(target + v * kWidth, load(target + v * kWidth) + sums[0][v]);
   }
 
   const Nade& n_;
   Scratch& scratch_;
   Runs runs_;
 };
-
-// Panels of one vector of keys, each [hidden, kWidth], padded with zeros.
-float* pack_panels(Scratch& scratch, const Nade& n, const float* readout) {
-  float* panels = scratch.take(round_up(n.keys, kWidth) * n.hidden);
-  for (long k = 0; k < n.hidden; ++k) {
-    for_each_vector(n.keys, [&](long j, auto load, auto) {
-      store(panels + j * n.hidden + k * kWidth, load(readout + k * n.keys + j));
-    });
-  }
-  return panels;
-}
 
 void start_logits(const Nade& n, const float* visible_bias, float* logits) {
   std::memcpy(logits, visible_bias, n.rows * n.keys * sizeof(float));
@@ -344,17 +387,17 @@ long Nade::row() const { return round_up(hidden, kWidth); }
 
 void nade_logits(const Nade& n, const NadeParameters& p, const uint8_t* targets, float* logits) {
   Scratch scratch;
-  const float* panels = pack_panels(scratch, n, p.readout);
+  const Readout readout(scratch, n, p.readout);
   start_logits(n, p.visible_bias, logits);
   for_each_block(n, targets, [&](long, Block& block, long first) {
-    block.add_logits(hidden_vectors(block, n, p, first), panels, logits + first * n.keys);
+    block.add_logits(hidden_vectors(block, n, p, first), readout, logits + first * n.keys);
   });
 }
 
 void nade_tangent(const Nade& n, const NadeParameters& p, const uint8_t* targets, const NadeParameters& d,
                   float* logits) {
   Scratch scratch;
-  const float *panels = pack_panels(scratch, n, p.readout), *tangent_panels = pack_panels(scratch, n, d.readout);
+  const Readout readout(scratch, n, p.readout), change(scratch, n, d.readout);
   start_logits(n, d.visible_bias, logits);
   for_each_block(n, targets, [&](long, Block& block, long first) {
     const float* hidden = hidden_vectors(block, n, p, first);
@@ -363,8 +406,8 @@ void nade_tangent(const Nade& n, const NadeParameters& p, const uint8_t* targets
       const Vector value = load(hidden + at);
       store(tangent + at, sum * (value - value * value));
     });
-    block.add_logits(hidden, tangent_panels, logits + first * n.keys);
-    block.add_logits(tangent, panels, logits + first * n.keys);
+    block.add_logits(hidden, change, logits + first * n.keys);
+    block.add_logits(tangent, readout, logits + first * n.keys);
   });
 }
 
@@ -372,23 +415,22 @@ void nade_adjoint(const Nade& n, const NadeParameters& p, const uint8_t* targets
                   const NadeCotangents& c) {
   Scratch scratch;
   const long size = round_up(n.keys, kKeysAtOnce) * n.row(), parts = parts_of(n);
-  float* readout = scratch.take(size);
-  std::memset(readout, 0, size * sizeof(float));
-  transpose(p.readout, n.hidden, n.keys, n.keys, readout, n.row());
-  // Every part adds up its own cotangents of what all frames share.
-  float *readouts = scratch.take(parts * size), *weights = scratch.take(parts * n.keys * n.hidden);
-  std::memset(readouts, 0, parts * size * sizeof(float));
-  std::memset(weights, 0, parts * n.keys * n.hidden * sizeof(float));
+  const Readout readout(scratch, n, p.readout);
+  // Every part adds up its own cotangents of what all frames share, rows padded.
+  float* sums = scratch.take(parts * 2 * size);
+  std::memset(sums, 0, parts * 2 * size * sizeof(float));
   for_each_block(n, targets, [&](long part, Block& block, long first) {
     const float* hidden = hidden_vectors(block, n, p, first);
-    float* errors = block.take_rows();
+    float *errors = block.take_rows(), *readouts = sums + part * 2 * size, *weights = readouts + size;
     block.run_errors(cotangent + first * n.keys, readout, errors);
-    block.add_readout(cotangent + first * n.keys, hidden, readouts + part * size);
-    block.finish_errors(hidden, errors, c.hidden_bias + first * n.hidden, weights + part * n.keys * n.hidden);
+    block.add_readout(cotangent + first * n.keys, hidden, readouts);
+    block.finish_errors(hidden, errors, c.hidden_bias + first * n.hidden, weights);
   });
-  sum_of_rows(parts, n.keys * n.hidden, weights, c.weights);
-  sum_of_rows(parts, size, readouts, readouts);
-  transpose(readouts, n.keys, n.hidden, n.row(), c.readout, n.keys);
+  if (parts > 1) sum_of_rows(parts, 2 * size, sums, sums);
+  transpose(sums, n.keys, n.hidden, n.row(), c.readout, n.keys);
+  for (long key = 0; key < n.keys; ++key) {
+    std::memcpy(c.weights + key * n.hidden, sums + size + key * n.row(), n.hidden * sizeof(float));
+  }
   std::memset(c.hidden_bias + n.rows * n.hidden, 0, (n.all_rows - n.rows) * n.hidden * sizeof(float));
 }
 

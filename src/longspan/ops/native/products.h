@@ -232,6 +232,16 @@ inline void with_constant(long number, const Body& body) {
   body(std::integral_constant<int, most>());
 }
 
+// Calls body(number of vectors of a panel, as a type; its first column) for panels of nearly equal width.
+template <int widest = kPanelVectors, class Body>
+inline void for_panels(long vectors, const Body& body) {
+  const long panels = (vectors + widest - 1) / widest;
+  for (long p = 0; p < panels; ++p) {
+    const Range range = part_of(vectors, panels, p);
+    with_constant<widest>(range.size(), [&](auto width) { body(width, range.begin * kWidth); });
+  }
+}
+
 // How panels keep their numbers: as they are, or in the half of a word that bfloat16 takes. There two vectors share the
 // words of one, so that a shift or a mask restores either; numbers have to be rounded before.
 struct Whole {

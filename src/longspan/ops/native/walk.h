@@ -214,16 +214,6 @@ void add_panel_dots(const int32_t* row, long count, const float* x, const float*
   }
 }
 
-// Calls body(number of vectors of a panel, as a type; its first column) for panels of nearly equal width.
-template <class Body>
-inline void for_panels(long vectors, const Body& body) {
-  const long panels = (vectors + kPanelVectors - 1) / kPanelVectors;
-  for (long p = 0; p < panels; ++p) {
-    const Range range = part_of(vectors, panels, p);
-    with_constant<kPanelVectors>(range.size(), [&](auto width) { body(width, range.begin * kWidth); });
-  }
-}
-
 inline void add_rows(const int32_t* row, long count, const float* x, const float* matrix, long size, Range columns,
                      float* y) {
   const long whole = columns.size() / kWidth, rest = columns.size() % kWidth;
