@@ -330,7 +330,7 @@ inline long nonzeros(const float* x, long size, long most, int32_t* places) {
   return find_places(size, most, 0, [=](long j, const auto& load) { return load(x + j); }, places);
 }
 
-constexpr long kFewColumnsOf = 32;  // numbers are picked one by one if there are at most a thirty-second of them
+constexpr long kFewColumnsOf = 16;  // numbers are picked one by one if there are at most a sixteenth of them
 
 inline float sum_of_squares(const float* values, long count) {
   constexpr long at_once = 4 * kWidth;

@@ -38,7 +38,7 @@ inline Range part_of(long count, long parts, long part, long unit = 1) {
 }
 
 // Threads worth waking for this many elementary operations: fewer take less time than the waking.
-inline long parts_for(long operations) { return operations < (1 << 17) ? 1 : threads(); }
+inline long parts_for(long operations) { return operations < (1 << 15) ? 1 : threads(); }
 
 // Between two looks at a flag that another thread will set: brief at first, then giving the processor away.
 class Patience {

@@ -246,17 +246,21 @@ inline void add_whole_dots(const int32_t* row, long count, const float* x, const
   }
 }
 
-// The same where only some columns of x are not zero.
+// The same where only some columns of x are not zero. The numbers of the rows that stand `ahead` places further on are
+// fetched in the meantime.
 template <int rows>
-inline void add_picked_dots(const int32_t* row, const float* x, const int32_t* column, long columns,
+inline void add_picked_dots(const int32_t* row, long ahead, const float* x, const int32_t* column, long columns,
                             const float* matrix, long size, float* y) {
-  const float* source[rows];
+  const float *source[rows], *next[rows];
   float totals[rows] = {};
-  for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size;
+  for (int k = 0; k < rows; ++k) source[k] = matrix + row[k] * size, next[k] = matrix + row[k + ahead] * size;
   for (long j = 0; j < columns; ++j) {
     const float factor = x[column[j]];
 #pragma GCC unroll 8
-    for (int k = 0; k < rows; ++k) totals[k] += factor * source[k][column[j]];
+    for (int k = 0; k < rows; ++k) {
+      __builtin_prefetch(next[k] + column[j]);
+      totals[k] += factor * source[k][column[j]];
+    }
   }
   for (int k = 0; k < rows; ++k) y[row[k]] += totals[k];
 }
@@ -267,8 +271,9 @@ inline void add_dots(const int32_t* row, long count, const float* x, const float
   const long most = size / kFewColumnsOf, found = nonzeros(x, size, most, columns);
   if (found > most) return add_whole_dots(row, count, x, matrix, size, y);
   long i = 0;
-  for (; i + 8 <= count; i += 8) add_picked_dots<8>(row + i, x, columns, found, matrix, size, y);
-  for (; i < count; ++i) add_picked_dots<1>(row + i, x, columns, found, matrix, size, y);
+  for (; i + 16 <= count; i += 8) add_picked_dots<8>(row + i, 8, x, columns, found, matrix, size, y);
+  for (; i + 8 <= count; i += 8) add_picked_dots<8>(row + i, 0, x, columns, found, matrix, size, y);
+  for (; i < count; ++i) add_picked_dots<1>(row + i, 0, x, columns, found, matrix, size, y);
 }
 
 // Whether the outer products of rows of a and b have so few sums that they come cheaper one by one: each costs about as
