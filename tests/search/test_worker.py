@@ -359,7 +359,7 @@ def test_a_study_that_a_worker_can_see_has_slots(tmp_path, monkeypatch):
 
 def test_a_definition_that_cannot_be_read_is_one_line(tmp_path):
     study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
-    study._study.set_user_attr("definition", {"name": 3})
+    study._attempts.tell("definition", {"name": 3})
     with pytest.raises(InputError, match="study 'tiny' cannot be read"):
         open_study(storage.default_url(tmp_path))
 

@@ -156,7 +156,7 @@ def work(
         if claim is not None:
             idle = idle_seconds
             trial.attempt(study, claim, content, place, interrupted, limits)
-        elif patiently(study.all_finished, unless=interrupted):
+        elif study.ended:
             patiently(lambda: trial.conclude(study, content, place), unless=interrupted)
             return "finished"
         else:
