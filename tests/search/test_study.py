@@ -20,7 +20,7 @@ import sqlalchemy
 from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.search import attempts, machine, storage
-from longspan.search.slots import MOST_DEATHS, REFERENCE_SLOTS, Outcome
+from longspan.search.slots import LAST_SLOTS, MOST_DEATHS, REFERENCE_SLOTS, Outcome
 from longspan.search.space import define
 from longspan.search.study import ClaimLost, create_or_continue, open_study
 from tests.support import postgresql
@@ -28,7 +28,7 @@ from tests.support import postgresql
 BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
 SPACE = {
     "learning_rate": {"low": 1e-3, "high": 0.1, "log": True},
-    "hidden_size": {"low": 5, "high": 9},
+    "chunk_length": {"low": 50, "high": 90},
     "activation": ["tanh", "sigmoid"],
     "l1": {"low": 1e-6, "high": 1e-3, "log": True},
 }
@@ -244,6 +244,22 @@ def test_what_a_claim_reads_does_not_grow_with_the_slots(sqlite, monkeypatch):
     assert study.ended
 
 
+def test_the_last_slots_begin_with_the_one_that_takes_longest(sqlite):
+    """Settings that are not networks of a size are a tie, which the lower number wins."""
+    definition = define("tiny", BASE, {"hidden_size": {"low": 5, "high": 500}}, "x")
+    study = create_or_continue(sqlite, definition, LAST_SLOTS + 4)
+    claims = [study.claim("elsewhere") for _ in range(LAST_SLOTS + 4)]
+    slots = [claim.slot for claim in claims]
+    assert slots[:4] == [0, 1, 2, 3]
+    sizes = [definition.config_of(slot).hidden_size for slot in slots[4:]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sorted(slots) == list(range(LAST_SLOTS + 4))
+    study.release(claims[-1])
+    study.release(claims[2])
+    assert [study.claim("me").slot for _ in range(2)] == sorted([claims[-1].slot, 2])
+    assert study.claim("me") is None
+
+
 def test_what_a_claim_reads_does_not_grow_with_the_workers(sqlite, monkeypatch):
     study, read = make_study(sqlite, slots=60), []
     for number in range(20):
@@ -328,7 +344,7 @@ def test_parameters_are_recorded_for_the_dashboard_and_hold_what_the_slot_runs(s
     for trial in trials[1:]:
         config = study.definition.config_of(trial.user_attrs["slot"])
         assert trial.params == {name: getattr(config, name) for name in SPACE}
-    assert trials[0].params == {"learning_rate": 0.5, "hidden_size": 200, "activation": "tanh"}  # l1 = 0 has no log
+    assert trials[0].params == {"learning_rate": 0.5, "chunk_length": 100, "activation": "tanh"}  # l1 = 0 has no log
 
 
 def test_scores_are_reported_once_per_epoch(sqlite):

@@ -26,6 +26,7 @@ from longspan.search.space import (
     StudyDefinition,
     check_format,
     check_same,
+    effort_of,
 )
 
 if TYPE_CHECKING:  # they need what only those have who search
@@ -200,7 +201,7 @@ class Study(Generic[Defined]):
             return count
 
     def claim(self, worker: str) -> Claim | None:
-        """Claim the first free slot; None if there is none at present, or, if the study has `ended`, for good."""
+        """Claim the next free slot; None if there is none at present, or, if the study has `ended`, for good."""
         try:
             with storage.explain_damage(self.url), self._locked() as connection:
                 claimed, buried = self._claim(connection, worker)
@@ -215,14 +216,20 @@ class Study(Generic[Defined]):
         """The claim, and the names of the dead workers whose slots were freed for it."""
         count = self._refresh(connection)
         buried = self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
-        number = self._roll.first_free(count, prune=self.definition.prune)
+        number = self._next_free(count)
         if number is None:
             buried += self._bury_dead(connection, at_most=CHECKED_AT_ONCE)  # others than before
-            number = self._roll.first_free(count, prune=self.definition.prune)
+            number = self._next_free(count)
         if number is None:
             return None, buried
         attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
         return Claim(number, attempt, self._attempts), buried
+
+    def _next_free(self, count: int) -> int | None:
+        def effort(number: int) -> float:
+            return effort_of(self.definition.config_of(number))
+
+        return self._roll.next_free(count, effort, prune=self.definition.prune)
 
     def record(self, claim: Claim, outcome: Outcome, details: dict | None = None) -> None:
         """Write how a claimed slot ended, and what else this kind of study keeps of it."""
