@@ -166,7 +166,7 @@ class _Table:
     def __init__(self, engine: Any):
         from sqlalchemy import Column, LargeBinary, MetaData, Table, Text
 
-        self.engine = engine
+        self.engine = storage.at_once(engine)
         columns = Column("id", Text, primary_key=True), Column("content", LargeBinary, nullable=False)
         self.table = Table("longspan_artifacts", MetaData(), *columns)
 
@@ -191,11 +191,11 @@ class _Table:
         from sqlalchemy.dialects.postgresql import insert
 
         row = insert(self.table).values(id=artifact_id, content=content_body.read())
-        with self.engine.begin() as connection:
+        with self.engine.connect() as connection:
             connection.execute(row.on_conflict_do_update(index_elements=["id"], set_={"content": row.excluded.content}))
 
     def remove(self, artifact_id: str) -> None:
-        with self.engine.begin() as connection:
+        with self.engine.connect() as connection:
             connection.execute(self.table.delete().where(self.table.c.id == artifact_id))
 
 

@@ -23,6 +23,7 @@ from optuna.trial import TrialState
 from sqlalchemy import Connection, Engine
 
 from longspan.search.slots import SlotCount
+from longspan.search.storage import at_once
 
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
 """Attributes of an attempt that decide the state of its slot."""
@@ -113,11 +114,13 @@ class Attempts:
 
     def __init__(self, engine: Engine, study: int):
         self.engine = engine
+        self.at_once = at_once(engine)
+        """For what needs no transaction."""
         self.study = study
 
     def told(self, *names: str) -> dict[str, Any]:
         """Those of the study's attributes that it has."""
-        with self.engine.connect() as connection:
+        with self.at_once.connect() as connection:
             return self._told(connection, names)
 
     def _told(self, connection: Connection, names: Iterable[str]) -> dict[str, Any]:
@@ -126,7 +129,7 @@ class Attempts:
 
     def tell(self, name: str, value: object) -> None:
         """Set an attribute of the study."""
-        with self.engine.begin() as connection:
+        with self.at_once.connect() as connection:
             execute(connection, "tell", study=self.study, key=name, value=json.dumps(value))
 
     def slot_count(self, connection: Connection) -> int:
@@ -209,7 +212,7 @@ class Attempts:
         return attempt
 
     def beat(self, attempt: int) -> None:
-        with self.engine.begin() as connection:
+        with self.at_once.connect() as connection:
             execute(connection, "beat", attempt=attempt)
 
     def change(
@@ -234,7 +237,7 @@ class Attempts:
                 execute(begun, "end", attempt=attempt, state=state.name, ended=_now())
 
     def has_ended(self, attempt: int) -> bool:
-        with self.engine.connect() as connection:
+        with self.at_once.connect() as connection:
             return self._has_ended(connection, "state", attempt)
 
     def _has_ended(self, connection: Connection, statement: str, attempt: int) -> bool:

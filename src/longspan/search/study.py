@@ -163,7 +163,7 @@ class Study(Generic[Defined]):
 
     def slots(self, first: int | None = None) -> list[Slot]:
         """The current state of every slot, or of the first ones, with its curve."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             count = self._refresh(connection)
             found = [self._roll.slot(number) for number in range(count if first is None else min(first, count))]
             tried = {slot.attempt: slot for slot in found if slot.attempt is not None}
@@ -177,7 +177,7 @@ class Study(Generic[Defined]):
 
     def details(self) -> dict[int, dict]:
         """What was recorded of finished slots besides their outcomes."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             self._refresh(connection)
             ended = {slot.attempt: slot.number for slot in self._roll.slots.values() if slot.finished and slot.attempt}
             with storage.explain_damage(self.url):
@@ -186,7 +186,7 @@ class Study(Generic[Defined]):
 
     def leaders(self) -> list[Slot]:
         """The two best slots so far, without their curves."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             self._refresh(connection)
         return self._roll.leaders
 
@@ -358,7 +358,7 @@ def _found(url: str, engine: Engine, name: str | None) -> Found:
     from longspan.search.attempts import defined_studies
 
     try:
-        with engine.connect() as connection:
+        with storage.at_once(engine).connect() as connection:
             found = defined_studies(connection, name)
             if len(found) == 1:
                 return found[0]

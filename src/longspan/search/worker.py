@@ -33,7 +33,7 @@ from longspan.training.runs import refuse_other_data
 
 Ending = Literal["finished", "interrupted"]
 
-IDLE_SECONDS = 1.0
+IDLE_SECONDS = 2.0
 """Time until the second check for a free slot while other workers, which may still die, run the last ones."""
 LONGEST_IDLE_SECONDS = 5.0
 """Each further check waits longer, up to this: many workers that wait should not keep a server busy."""
