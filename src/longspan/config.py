@@ -320,7 +320,6 @@ def from_dict(values: dict) -> TrainConfig:
     unknown = sorted(set(values) - FIELDS)
     if unknown:
         raise InputError(f"unknown setting {', '.join(unknown)}: expected some of {', '.join(sorted(FIELDS))}")
-    check_types(values)
     return TrainConfig(**values)
 
 

@@ -42,11 +42,16 @@ def prepare(threads: int, replicas: int = 1) -> dict:
     if pinned:
         os.environ["NPROC"] = str(threads * replicas)  # XLA sizes its thread pool by this
         os.environ["LONGSPAN_THREADS"] = str(threads)
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when SciPy is; orthogonal matrices round otherwise with more
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory() / "compiled"))
+        prepare_imports()
         _set_up_jax()
     return describe(threads, pinned=pinned)
+
+
+def prepare_imports() -> None:
+    """Set what SciPy and JAX read when they are imported; importing them does not start XLA."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # orthogonal matrices round otherwise with more
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_directory() / "compiled"))
 
 
 def describe(threads: int, *, pinned: bool = True) -> dict:

@@ -33,7 +33,7 @@ def study(tmp_path) -> Study:
 
 
 def attributes_of(study: Study):
-    return load_study(storage=study._storage, study_name="tiny")
+    return load_study(storage=study.url, study_name="tiny")
 
 
 @pytest.mark.parametrize("slots", ["x", ESCAPE, -1, 2.5, None, [1], True, 10**40])
@@ -105,10 +105,14 @@ class _Connection:
 
     def __init__(self, study: Study):
         self.engine = study._attempts.engine
+        self.dialect = self.engine.dialect
 
-    def execute(self, *statement: object) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(*statement)
+    def __getattr__(self, name: str):
+        def executed(*statement: object) -> None:
+            with self.engine.begin() as connection:
+                getattr(connection, name)(*statement)
+
+        return executed
 
 
 @pytest.mark.parametrize("name", [["a"], {"a": 1}, 5, True, "音" * 110, "/etc/passwd", "\ud800", ESCAPE])
@@ -140,7 +144,7 @@ def test_an_attempt_at_a_slot_that_does_not_exist_is_refused(study, slot):
     claim = study.claim("me")
     study._attempts._note(_Connection(study), claim.attempt, {"slot": slot})
     with pytest.raises(InputError, match="is damaged"):
-        open_study(study.url, "tiny").all_finished()
+        open_study(study.url, "tiny").leaders()
 
 
 def test_a_heartbeat_that_is_no_time_is_refused(study):
@@ -204,11 +208,11 @@ def test_a_storage_with_more_than_tables_is_refused(study, statements):
 
 
 def test_a_value_has_a_bounded_length(study):
-    long = "INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (1, 'big', hex(zeroblob(10000000)))"
+    long = "INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (1, 'result', hex(zeroblob(10000000)))"
     with closing(sqlite3.connect(study.url.removeprefix("sqlite:///"))) as plain, plain:
         plain.execute(long)  # the control: SQLite has no objection
     with pytest.raises(InputError, match="too big"):
-        open_study(study.url, "tiny")
+        _ = open_study(study.url, "tiny").result
 
 
 def test_a_storage_that_a_killed_process_left_half_written_is_checked_after_it_is_undone(study, tmp_path):
@@ -264,7 +268,7 @@ def repeat_pages(file: Path, levels: int, each: int = 100) -> None:
 def test_a_table_without_end_is_given_up(study):
     """135 KB whose schema has a million million rows: reading it had no end, and Ctrl-C did not end it either."""
     file = Path(study.url.removeprefix("sqlite:///"))
-    study._storage.engine.dispose()
+    study._attempts.engine.dispose()
     repeat_pages(file, levels=6)
     assert file.stat().st_size < 200_000
     with pytest.raises(InputError, match="has no studies in it"):

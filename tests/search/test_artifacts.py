@@ -177,9 +177,9 @@ def test_what_keeps_a_slot_from_being_kept_shows_no_password(run, tmp_path):
 
 def test_the_server_keeps_them_by_default(run, server):
     url = storage.normalized(server)
-    rdb = storage.open_storage(url, 30, 120)
-    assert open_artifacts(None, url, "study", rdb) is not None
-    kept = open_artifacts(None, url, "study", rdb)
+    engine = storage.join_storage(url)
+    assert open_artifacts(None, url, "study", engine) is not None
+    kept = open_artifacts(None, url, "study", engine)
     assert kept is not None
     kept.save(1, run)
     kept.save(1, run)
@@ -216,7 +216,7 @@ def test_a_worker_needs_no_more_rights_than_the_page_says(run, server):
     joined.record(claim, Outcome("done", "", -1.0))
     kept.forget(claim.slot)
     assert [slot.status for slot in study.slots()] == ["done"]
-    with pytest.raises(sqlalchemy.exc.DBAPIError), joined._storage.engine.begin() as connection:
+    with pytest.raises(sqlalchemy.exc.DBAPIError), joined._attempts.engine.begin() as connection:
         connection.execute(sqlalchemy.text("DROP TABLE trials"))  # the control: it does have few
 
 
@@ -233,5 +233,5 @@ def test_a_server_with_too_many_clients_is_tried_again(monkeypatch):
     monkeypatch.setattr(storage, "claim_lock", lambda *_: nullcontext())
     monkeypatch.setattr(optuna.storages, "RDBStorage", full)
     with pytest.raises(InputError, match="no such host"):
-        storage.open_storage("postgresql+psycopg://h/x", 30, 120, patience=storage.Patience(retry_seconds=0))
+        storage.make_storage("postgresql+psycopg://h/x", storage.Patience(retry_seconds=0))
     assert len(calls) == 3

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import optuna
 import pytest
 
 from longspan.search import storage
@@ -163,7 +164,7 @@ def essence_from(host: Host, url: str) -> dict:
 def essence_and_moves(folder: Path, url: str) -> dict:
     study = open_study(storage.normalized(url), "tiny")
     attempts: dict[int, list] = {}
-    for trial in study._study.get_trials(deepcopy=False):
+    for trial in optuna.load_study(study_name="tiny", storage=study.url).get_trials(deepcopy=False):
         attempts.setdefault(trial.user_attrs["slot"], []).append(trial.user_attrs)
     moved = {
         slot

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +20,7 @@ import sqlalchemy
 from longspan.config import TrainConfig
 from longspan.errors import InputError
 from longspan.search import attempts, machine, storage
-from longspan.search.slots import MOST_DEATHS, REFERENCE_SLOTS, Outcome
+from longspan.search.slots import LAST_SLOTS, MOST_DEATHS, REFERENCE_SLOTS, Outcome
 from longspan.search.space import define
 from longspan.search.study import ClaimLost, create_or_continue, open_study
 from tests.support import postgresql
@@ -27,7 +28,7 @@ from tests.support import postgresql
 BASE = TrainConfig(recipe="sgd+c", data="tiny", learning_rate=0.5)
 SPACE = {
     "learning_rate": {"low": 1e-3, "high": 0.1, "log": True},
-    "hidden_size": {"low": 5, "high": 9},
+    "chunk_length": {"low": 50, "high": 90},
     "activation": ["tanh", "sigmoid"],
     "l1": {"low": 1e-6, "high": 1e-3, "log": True},
 }
@@ -119,7 +120,7 @@ def test_a_worker_elsewhere_is_dead_after_the_grace_period_and_not_before(url):
 
 
 def _age_heartbeats(study, seconds: int) -> None:
-    with study._storage.engine.begin() as connection:
+    with study._attempts.engine.begin() as connection:
         table = sqlalchemy.Table("trial_heartbeats", sqlalchemy.MetaData(), autoload_with=connection)
         for row in connection.execute(sqlalchemy.select(table)).all():
             older = row.heartbeat.fromtimestamp(row.heartbeat.timestamp() - seconds)
@@ -177,15 +178,33 @@ def test_a_claim_that_lost_the_storage_halfway_leaves_its_slot_free(sqlite, monk
         assert study.claim(name).slot == 0
 
 
-def test_the_tables_are_those_that_optuna_makes(url):
-    """Also which rows of a table may be one: what is inserted twice after an outage must not be there twice."""
+WRITTEN = {
+    "trials": {"number", "study_id", "state", "datetime_start", "datetime_complete"},
+    "trial_params": {"trial_id", "param_name", "param_value", "distribution_json"},
+    "trial_user_attributes": {"trial_id", "key", "value_json"},
+    "study_user_attributes": {"study_id", "key", "value_json"},
+    "trial_values": {"trial_id", "objective", "value", "value_type"},
+    "trial_intermediate_values": {"trial_id", "step", "intermediate_value", "intermediate_value_type"},
+    "trial_heartbeats": {"trial_id", "heartbeat"},
+}
+"""The tables that are written to, with all of their columns but the number of a row, which the database gives."""
+
+
+def test_rows_are_written_whole_and_once(url):
+    """What is inserted twice after an outage must not be there twice, and what Optuna has a column for is not left out.
+
+    The columns are compared with those of the tables that Optuna made.
+    """
     study = make_study(url)
-    for table in attempts.TABLES.sorted_tables:
-        found = sqlalchemy.Table(table.name, sqlalchemy.MetaData(), autoload_with=study._storage.engine)
-        assert found.columns.keys() == table.columns.keys()
+    for name, columns in WRITTEN.items():
+        found = sqlalchemy.Table(name, sqlalchemy.MetaData(), autoload_with=study._attempts.engine)
+        own = set(found.primary_key.columns.keys())
+        assert set(found.columns.keys()) - own == columns
         unique = {frozenset(each.columns.keys()) for each in found.constraints if len(each.columns)}
         expected = {"trial_user_attributes": {"trial_id", "key"}, "trial_intermediate_values": {"trial_id", "step"}}
-        assert expected.get(table.name, set(found.primary_key.columns.keys())) in unique
+        assert expected.get(name, own) in unique
+        inserts = [each for each in attempts.STATEMENTS.values() if re.search(rf"INTO {name}\b", each)]
+        assert [set(re.findall(r"\w+", each.partition("(")[2].partition(")")[0])) for each in inserts] == [columns]
 
 
 def test_optuna_reads_what_was_written(url):
@@ -221,7 +240,49 @@ def test_what_a_claim_reads_does_not_grow_with_the_slots(sqlite, monkeypatch):
     for _ in range(60):
         study.record(study.claim("me"), DONE)
     assert max(read) == 1
-    assert study.all_finished()
+    assert study.claim("me") is None
+    assert study.ended
+
+
+def test_the_last_slots_begin_with_the_one_that_takes_longest(sqlite):
+    """Settings that are not networks of a size are a tie, which the lower number wins."""
+    definition = define("tiny", BASE, {"hidden_size": {"low": 5, "high": 500}}, "x")
+    study = create_or_continue(sqlite, definition, LAST_SLOTS + 4)
+    claims = [study.claim("elsewhere") for _ in range(LAST_SLOTS + 4)]
+    slots = [claim.slot for claim in claims]
+    assert slots[:4] == [0, 1, 2, 3]
+    sizes = [definition.config_of(slot).hidden_size for slot in slots[4:]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sorted(slots) == list(range(LAST_SLOTS + 4))
+    study.release(claims[-1])
+    study.release(claims[2])
+    assert [study.claim("me").slot for _ in range(2)] == sorted([claims[-1].slot, 2])
+    assert study.claim("me") is None
+
+
+def test_what_a_claim_reads_does_not_grow_with_the_workers(sqlite, monkeypatch):
+    study, read = make_study(sqlite, slots=60), []
+    for number in range(20):
+        study.claim(f"elsewhere-{number}")
+    decoded = attempts.decoded
+    monkeypatch.setattr(attempts, "decoded", lambda text: read.append(text) or decoded(text))
+    claim = study.claim("me")
+    assert 0 < len(read) < 10  # what the last attempt says, and the number of slots
+    study.record(claim, DONE)
+    assert study.leaders()[0].number == claim.slot
+
+
+def test_who_joins_asks_once_what_the_study_is(sqlite):
+    """Many workers join at once, and each used to ask some ten things before its first claim."""
+    make_study(sqlite)
+    asked = []
+    listened = (sqlalchemy.Engine, "before_cursor_execute", lambda *about: asked.append(about[2]))
+    sqlalchemy.event.listen(*listened)
+    try:
+        open_study(storage.normalized(sqlite), "tiny")
+    finally:
+        sqlalchemy.event.remove(*listened)
+    assert len(asked) == 1
 
 
 def test_a_folder_of_locks_that_somebody_else_made_is_refused(tmp_path, monkeypatch):
@@ -283,7 +344,7 @@ def test_parameters_are_recorded_for_the_dashboard_and_hold_what_the_slot_runs(s
     for trial in trials[1:]:
         config = study.definition.config_of(trial.user_attrs["slot"])
         assert trial.params == {name: getattr(config, name) for name in SPACE}
-    assert trials[0].params == {"learning_rate": 0.5, "hidden_size": 200, "activation": "tanh"}  # l1 = 0 has no log
+    assert trials[0].params == {"learning_rate": 0.5, "chunk_length": 100, "activation": "tanh"}  # l1 = 0 has no log
 
 
 def test_scores_are_reported_once_per_epoch(sqlite):
@@ -458,7 +519,7 @@ def test_a_study_whose_name_leads_out_of_its_folder_is_refused(sqlite, name):
 def test_no_form_of_a_url_shows_its_password(url):
     shown = [storage.hide_password(url)]
     try:
-        storage.open_storage(storage.normalized(url), 1, 4)
+        storage.make_storage(storage.normalized(url))
     except InputError as error:
         shown.append(str(error))
     assert len(shown) == 2
@@ -483,7 +544,7 @@ def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
             open_study(storage.normalized(server.url), "tiny")
         owner = make_study(server.url, slots=2)
         owner.artifacts(None)
-        with owner._storage.engine.begin() as connection:
+        with owner._attempts.engine.begin() as connection:
             connection.execute(sqlalchemy.text("REVOKE CREATE ON SCHEMA public FROM PUBLIC"))
             for statement in filter(str.strip, statements.split(";")):
                 connection.execute(sqlalchemy.text(statement))
@@ -499,6 +560,6 @@ def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
         assert study.slots()[0].outcome == DONE
         with (
             pytest.raises(sqlalchemy.exc.ProgrammingError, match="permission denied"),
-            study._storage.engine.begin() as connection,
+            study._attempts.engine.begin() as connection,
         ):
             connection.execute(sqlalchemy.text("CREATE TABLE mine (id INTEGER)"))

@@ -359,7 +359,7 @@ def test_a_study_that_a_worker_can_see_has_slots(tmp_path, monkeypatch):
 
 def test_a_definition_that_cannot_be_read_is_one_line(tmp_path):
     study = make_study(tmp_path, tiny_config("sgd+cm"), 1)
-    study._study.set_user_attr("definition", {"name": 3})
+    study._attempts.tell("definition", {"name": 3})
     with pytest.raises(InputError, match="study 'tiny' cannot be read"):
         open_study(storage.default_url(tmp_path))
 
@@ -492,6 +492,51 @@ def test_nothing_of_a_job_is_an_argument(tmp_path, monkeypatch):
     assert process.poll() is None
     started.stop()
     assert process.returncode == 0
+
+
+def test_a_process_that_was_prepared_gets_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "child_command", lambda module: ["cat"])
+    monkeypatch.setattr(pool, "DEVNULL", subprocess.PIPE)  # so that its output can be read
+    study = make_study(tmp_path, tiny_config("sgd+c"), 1)
+    with pool.prepared_workers(2) as prepared:
+        first, second = prepared
+        started = pool._Pool(study, pool.PoolOptions(tmp_path, prepared=prepared), [set()])
+        assert list(started.processes.values()) == [second]
+        assert Job.from_line(second.stdout.readline()).log == tmp_path / "workers" / "1.log"
+    assert first.returncode == pool.KILLED  # nothing was left to do for it
+    assert second.poll() is None
+    started.stop()
+    second.stdout.close()
+
+
+def test_what_a_worker_imports_before_its_job_starts_no_xla(tmp_path):
+    """Or its number of threads could not be pinned any more, on which the last bits depend."""
+    program = """
+import io, sys
+from longspan.search import worker
+worker.io.FileIO = lambda *_, **__: io.BytesIO()  # whose other end is closed: there is no job
+print(worker.main())
+from jax._src import xla_bridge
+print("longspan.search.trial" in sys.modules, xla_bridge.backends_are_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["130", "True", "False"]
+
+
+def test_a_search_that_is_refused_leaves_no_process_behind(tiny, monkeypatch, capsys):
+    monkeypatch.delenv("LONGSPAN_STORAGE", raising=False)
+    started = []
+    begin = pool._worker_process
+
+    def noted():
+        started.append(begin())
+        return started[-1]
+
+    monkeypatch.setattr(pool, "_worker_process", noted)
+    arguments = ["search", "sgd+c", "--data", tiny, "--workers", "2", "--study-dir", "/proc/xyz"]
+    assert "cannot write /proc/xyz" in refused(arguments, capsys)
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)
 
 
 def test_a_worker_that_fails_is_explained(tmp_path, monkeypatch, capsys):

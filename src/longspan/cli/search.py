@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import Popen
 from typing import Annotated
 
 import msgspec
@@ -18,10 +19,11 @@ from longspan.files import to_plain_name
 from longspan.reproduction.spaces import paper_space
 from longspan.runtime import available_cores, first_interrupt
 from longspan.search import storage
-from longspan.search.pool import PoolOptions, run_pool
+from longspan.search.pool import PoolOptions, prepared_workers, run_pool
 from longspan.search.result import check_parts, kept_result
 from longspan.search.space import LONGEST_HEARTBEAT, Sampling, StudyDefinition, check_slots, define, read_space
 from longspan.search.study import Study, create_or_continue
+from longspan.search.worker import Limits
 from longspan.terminal import say
 
 
@@ -75,8 +77,13 @@ class SearchOptions:
 
 def run(arguments: list[str]) -> int:
     options, fixed = parse_search(arguments)
+    limits = limits_from(options.searching.checkpoint_seconds, options.searching.trial_limit)
+    with prepared_workers(options.searching.workers) as prepared:
+        return _search(options, fixed, limits, prepared)
+
+
+def _search(options: SearchOptions, fixed: set[str], limits: Limits, prepared: list[Popen]) -> int:
     searching = options.searching
-    limits = limits_from(searching.checkpoint_seconds, searching.trial_limit)
     content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
     check_slots(definition, searching.trials, content.record.predicted)
@@ -84,7 +91,9 @@ def run(arguments: list[str]) -> int:
     check_parts(folder)
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
-    pool = PoolOptions(folder, searching.workers, searching.data_dir, limits, artifacts=searching.artifacts)
+    pool = PoolOptions(
+        folder, searching.workers, searching.data_dir, limits, artifacts=searching.artifacts, prepared=prepared
+    )
     if not searching.json:
         shown = storage.hide_password(url)
         say(f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n")

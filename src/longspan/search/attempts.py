@@ -1,14 +1,17 @@
-"""Attempts at slots as rows of Optuna's tables, by a few statements each.
+"""Studies and attempts at their slots as rows of Optuna's tables, by a few statements each.
 
 Optuna's own functions ask and write attribute by attribute, some sixty statements per slot, and read trials with all
-that they have. Here a claim, a report and a record are one transaction each, and only attempts that are new or were
-running are read. The tables stay Optuna's, so its dashboard shows them; a test compares the columns below with those
-that Optuna makes.
+that they have. Here a claim, a report and a record are one transaction each, and only attempts that are new or have
+ended are read. The tables stay Optuna's, so its dashboard shows them.
+
+The statements are written out, because each of many workers that join a study would otherwise compile them anew, which
+takes longer than to execute them.
 """
 
 import enum
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,32 +20,70 @@ from typing import Any, NamedTuple
 import msgspec
 from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    DateTime,
-    Engine,
-    Enum,
-    Float,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    func,
-    true,
-)
-from sqlalchemy import select as choose
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Engine
 
 from longspan.search.slots import SlotCount
+from longspan.search.storage import at_once
 
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
 """Attributes of an attempt that decide the state of its slot."""
 
 ASKED_AT_ONCE = 1000
-"""Attempts named in one statement, which holds only so many parameters."""
+"""Attempts named in one statement."""
+
+STATEMENTS = {
+    "studies": """SELECT studies.study_id, study_name, value_json FROM studies
+        JOIN study_user_attributes ON study_user_attributes.study_id = studies.study_id
+        WHERE key = 'definition' ORDER BY studies.study_id""",
+    "study": """SELECT studies.study_id, study_name, value_json FROM studies
+        JOIN study_user_attributes ON study_user_attributes.study_id = studies.study_id
+        WHERE key = 'definition' AND study_name = :name""",
+    "told": "SELECT key, value_json FROM study_user_attributes WHERE study_id = :study AND key IN [names]",
+    "tell": """INSERT INTO study_user_attributes (study_id, key, value_json) VALUES (:study, :key, :value)
+        ON CONFLICT (study_id, key) DO UPDATE SET value_json = excluded.value_json""",
+    "states": """SELECT trial_id, state FROM trials
+        WHERE study_id = :study AND (trial_id > :last OR trial_id IN [running]) ORDER BY trial_id""",
+    # Joined, not asked for by the numbers of all attempts, of which there may be very many.
+    "attributes": """SELECT notes.trial_id, key, value_json FROM trial_user_attributes notes
+        JOIN trials ON trials.trial_id = notes.trial_id
+        WHERE study_id = :study AND (notes.trial_id > :last OR notes.trial_id IN [ended]) AND key IN [names]""",
+    "curves": """SELECT trial_id, step, intermediate_value, intermediate_value_type FROM trial_intermediate_values
+        WHERE trial_id IN [attempts] ORDER BY step""",
+    "heartbeats": "SELECT trial_id, heartbeat, {now} FROM trial_heartbeats WHERE trial_id IN [attempts]",
+    "attempt": """INSERT INTO trials (number, study_id, state, datetime_start, datetime_complete)
+        VALUES (:number, :study, :state, :began, :ended) RETURNING trial_id""",
+    "parameter": """INSERT INTO trial_params (trial_id, param_name, param_value, distribution_json)
+        VALUES (:attempt, :name, :value, :distribution)""",
+    "note": """INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (:attempt, :key, :value)
+        ON CONFLICT (trial_id, key) DO UPDATE SET value_json = excluded.value_json""",
+    "score": """INSERT INTO trial_values (trial_id, objective, value, value_type)
+        VALUES (:attempt, 0, :value, 'FINITE') ON CONFLICT DO NOTHING""",
+    "step": """INSERT INTO trial_intermediate_values
+        (trial_id, step, intermediate_value, intermediate_value_type) VALUES (:attempt, :step, :value, :kind)
+        ON CONFLICT DO NOTHING""",
+    "alive": "INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES (:attempt, {now})",
+    "beat": "UPDATE trial_heartbeats SET heartbeat = {now} WHERE trial_id = :attempt",
+    "state": "SELECT state FROM trials WHERE trial_id = :attempt",
+    "state, to change it": "SELECT state FROM trials WHERE trial_id = :attempt {locking}",
+    "end": "UPDATE trials SET state = :state, datetime_complete = :ended WHERE trial_id = :attempt",
+}
+"""What is asked and written; each database has its own words for parameters, lists, the time and a lock on a row."""
+
+
+def _for_postgresql(statement: str) -> str:
+    words = statement.format(now="timezone('utc', now())", locking="FOR UPDATE")
+    return re.sub(r":(\w+)", r"%(\1)s", re.sub(r"IN \[(\w+)\]", r"= ANY(:\1)", words))
+
+
+def _for_sqlite(statement: str) -> str:
+    words = statement.format(now="CURRENT_TIMESTAMP", locking="")  # a transaction that writes locks the whole file
+    return re.sub(r"IN \[(\w+)\]", r"IN (SELECT value FROM json_each(:\1))", words)
+
+
+_IN_THE_WORDS_OF = {
+    "postgresql": {name: _for_postgresql(statement) for name, statement in STATEMENTS.items()},
+    "sqlite": {name: _for_sqlite(statement) for name, statement in STATEMENTS.items()},
+}
 
 
 class _ValueKind(enum.Enum):
@@ -50,69 +91,6 @@ class _ValueKind(enum.Enum):
     INF_POS = 2
     INF_NEG = 3
     NAN = 4
-
-
-TABLES = MetaData()
-TRIALS = Table(
-    "trials",
-    TABLES,
-    Column("trial_id", Integer, primary_key=True),
-    Column("number", Integer),
-    Column("study_id", Integer),
-    Column("state", Enum(TrialState)),
-    Column("datetime_start", DateTime),
-    Column("datetime_complete", DateTime),
-)
-ATTRIBUTES = Table(
-    "trial_user_attributes",
-    TABLES,
-    Column("trial_user_attribute_id", Integer, primary_key=True),
-    Column("trial_id", Integer),
-    Column("key", String),
-    Column("value_json", Text),
-)
-PARAMETERS = Table(
-    "trial_params",
-    TABLES,
-    Column("param_id", Integer, primary_key=True),
-    Column("trial_id", Integer),
-    Column("param_name", String),
-    Column("param_value", Float),
-    Column("distribution_json", Text),
-)
-VALUES = Table(
-    "trial_values",
-    TABLES,
-    Column("trial_value_id", Integer, primary_key=True),
-    Column("trial_id", Integer),
-    Column("objective", Integer),
-    Column("value", Float),
-    Column("value_type", Enum(_ValueKind, name="trialvaluetype")),
-)
-CURVES = Table(
-    "trial_intermediate_values",
-    TABLES,
-    Column("trial_intermediate_value_id", Integer, primary_key=True),
-    Column("trial_id", Integer),
-    Column("step", Integer),
-    Column("intermediate_value", Float),
-    Column("intermediate_value_type", Enum(_ValueKind, name="trialintermediatevaluetype")),
-)
-HEARTBEATS = Table(
-    "trial_heartbeats",
-    TABLES,
-    Column("trial_heartbeat_id", Integer, primary_key=True),
-    Column("trial_id", Integer),
-    Column("heartbeat", DateTime),
-)
-STUDY_ATTRIBUTES = Table(
-    "study_user_attributes",
-    TABLES,
-    Column("study_user_attribute_id", Integer, primary_key=True),
-    Column("study_id", Integer),
-    Column("key", String),
-    Column("value_json", Text),
-)
 
 
 class Attempt(NamedTuple):
@@ -136,48 +114,57 @@ class Attempts:
 
     def __init__(self, engine: Engine, study: int):
         self.engine = engine
+        self.at_once = at_once(engine)
+        """For what needs no transaction."""
         self.study = study
-        self._insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
-        utc = func.timezone("utc", func.now()) if engine.dialect.name == "postgresql" else func.current_timestamp()
-        self._now = utc
+
+    def told(self, *names: str) -> dict[str, Any]:
+        """Those of the study's attributes that it has."""
+        with self.at_once.connect() as connection:
+            return self._told(connection, names)
+
+    def _told(self, connection: Connection, names: Iterable[str]) -> dict[str, Any]:
+        rows = execute(connection, "told", study=self.study, names=list(names))
+        return {key: decoded(value) for key, value in rows}
+
+    def tell(self, name: str, value: object) -> None:
+        """Set an attribute of the study."""
+        with self.at_once.connect() as connection:
+            execute(connection, "tell", study=self.study, key=name, value=json.dumps(value))
 
     def slot_count(self, connection: Connection) -> int:
-        wanted = (STUDY_ATTRIBUTES.c.study_id == self.study) & (STUDY_ATTRIBUTES.c.key == "slots")
-        found = json.loads(connection.execute(choose(STUDY_ATTRIBUTES.c.value_json).where(wanted)).scalar_one())
-        return msgspec.convert(found, SlotCount)
+        return msgspec.convert(self._told(connection, ("slots",))["slots"], SlotCount)
 
     def changed(self, connection: Connection, last: int, running: Iterable[int]) -> list[Attempt]:
-        """The attempts after number `last`, and those of `running`, in the order they were made."""
-        which = (TRIALS.c.trial_id > last) | TRIALS.c.trial_id.in_(list(running))
-        wanted = choose(TRIALS.c.trial_id, TRIALS.c.state).where((TRIALS.c.study_id == self.study) & which)
-        states = {row.trial_id: row.state for row in connection.execute(wanted.order_by(TRIALS.c.trial_id))}
+        """The attempts after number `last`, and those of `running` that have ended, in the order they were made."""
+        rows = execute(connection, "states", study=self.study, last=last, running=list(running))
+        states = {attempt: TrialState[state] for attempt, state in rows}
+        states = {number: state for number, state in states.items() if number > last or state.is_finished()}
         attributes: dict[int, dict] = {number: {} for number in states}
-        for attempt, key, value in self._attributes(connection, READ, which) if states else ():
+        ended = [number for number in states if number <= last]
+        for attempt, key, value in self._attributes(connection, READ, last, ended) if states else ():
             if attempt in attributes:  # not one that has just been added
                 attributes[attempt][key] = value
         return [Attempt(number, state, attributes[number]) for number, state in states.items()]
 
     def attribute(self, connection: Connection, name: str) -> dict[int, Any]:
         """The attribute of that name of every attempt that has it."""
-        return {attempt: value for attempt, _, value in self._attributes(connection, (name,), true())}
+        return {attempt: value for attempt, _, value in self._attributes(connection, (name,), 0, ())}
 
-    def _attributes(self, connection: Connection, keys: Iterable[str], which: ColumnElement[bool]) -> Iterator[tuple]:
-        # Joined, not asked for by the numbers of the attempts: a statement holds only so many parameters.
-        fields = choose(ATTRIBUTES.c.trial_id, ATTRIBUTES.c.key, ATTRIBUTES.c.value_json)
-        joined = fields.join(TRIALS, TRIALS.c.trial_id == ATTRIBUTES.c.trial_id)
-        of_study = (TRIALS.c.study_id == self.study) & which & ATTRIBUTES.c.key.in_(list(keys))
-        for row in connection.execute(joined.where(of_study)):
-            yield row.trial_id, row.key, _decoded(row.value_json)
+    def _attributes(
+        self, connection: Connection, names: Iterable[str], last: int, ended: Iterable[int]
+    ) -> Iterator[tuple]:
+        which = {"study": self.study, "last": last, "ended": list(ended), "names": list(names)}
+        for attempt, key, value in execute(connection, "attributes", **which):
+            yield attempt, key, decoded(value)
 
     def curves(self, connection: Connection, attempts: list[int]) -> dict[int, dict[int, float]]:
         """The validation scores of attempts by epoch."""
         found: dict[int, dict[int, float]] = {number: {} for number in attempts}
-        fields = CURVES.c.trial_id, CURVES.c.step, CURVES.c.intermediate_value, CURVES.c.intermediate_value_type
         for first in range(0, len(attempts), ASKED_AT_ONCE):
             some = attempts[first : first + ASKED_AT_ONCE]
-            wanted = choose(*fields).where(CURVES.c.trial_id.in_(some)).order_by(CURVES.c.step)
-            for row in connection.execute(wanted):
-                found[row.trial_id][row.step] = _restored(row.intermediate_value, row.intermediate_value_type)
+            for attempt, step, value, kind in execute(connection, "curves", attempts=some):
+                found[attempt][step] = _restored(value, _ValueKind[kind])
         return found
 
     def silent(self, connection: Connection, attempts: list[int], seconds: float) -> list[int]:
@@ -187,9 +174,9 @@ class Attempts:
         """
         if not attempts:
             return []
-        fields = HEARTBEATS.c.trial_id, HEARTBEATS.c.heartbeat, self._now.label("now")
-        rows = connection.execute(choose(*fields).where(HEARTBEATS.c.trial_id.in_(attempts)))
-        alive = {row.trial_id for row in rows if row.now - row.heartbeat <= timedelta(seconds=seconds)}
+        rows = execute(connection, "heartbeats", attempts=attempts)
+        longest = timedelta(seconds=seconds)
+        alive = {attempt for attempt, heartbeat, now in rows if _time(now) - _time(heartbeat) <= longest}
         return [attempt for attempt in attempts if attempt not in alive]
 
     def add(
@@ -202,36 +189,31 @@ class Attempts:
         score: float | None = None,
     ) -> int:
         """Insert an attempt, the `number`-th of the study, with its parameters and a first heartbeat."""
-        now = datetime.now(UTC).replace(tzinfo=None)
-        ended = now if state.is_finished() else None
-        row = {"number": number, "study_id": self.study, "state": state, "datetime_start": now}
-        made = connection.execute(TRIALS.insert().returning(TRIALS.c.trial_id), {**row, "datetime_complete": ended})
-        attempt = made.scalar_one()
+        began = _now()
+        ended = began if state.is_finished() else None
+        row = {"number": number, "study": self.study, "state": state.name, "began": began, "ended": ended}
+        [(attempt,)] = execute(connection, "attempt", **row)
         values, distributions = parameters
-        if values:
-            connection.execute(
-                PARAMETERS.insert(),
-                [
-                    {
-                        "trial_id": attempt,
-                        "param_name": name,
-                        "param_value": distributions[name].to_internal_repr(value),
-                        "distribution_json": distribution_to_json(distributions[name]),
-                    }
-                    for name, value in values.items()
-                ],
-            )
+        kept = [
+            {
+                "attempt": attempt,
+                "name": name,
+                "value": distributions[name].to_internal_repr(value),
+                "distribution": distribution_to_json(distributions[name]),
+            }
+            for name, value in values.items()
+        ]
+        execute_many(connection, "parameter", kept)
         self._note(connection, attempt, attributes)
         if score is not None:
-            self._score(connection, attempt, score)
+            execute(connection, "score", attempt=attempt, value=score)
         if not state.is_finished():
-            connection.execute(HEARTBEATS.insert().values(trial_id=attempt, heartbeat=self._now))
+            execute(connection, "alive", attempt=attempt)
         return attempt
 
     def beat(self, attempt: int) -> None:
-        with self.engine.begin() as connection:
-            of_it = HEARTBEATS.c.trial_id == attempt
-            connection.execute(HEARTBEATS.update().where(of_it).values(heartbeat=self._now))
+        with self.at_once.connect() as connection:
+            execute(connection, "beat", attempt=attempt)
 
     def change(
         self,
@@ -244,24 +226,23 @@ class Attempts:
     ) -> None:
         """Add to an attempt, or end it with a state, all at once; raises `Finished` if it has ended already."""
         with self._begun(connection) as begun:
-            of_it = TRIALS.c.trial_id == attempt
-            if begun.execute(choose(TRIALS.c.state).where(of_it).with_for_update()).scalar_one().is_finished():
+            if self._has_ended(begun, "state, to change it", attempt):
                 raise Finished
-            if attributes:
-                self._note(begun, attempt, attributes)
-            if curve:
-                rows = [{"trial_id": attempt, "step": step, **_kept_step(score)} for step, score in curve.items()]
-                begun.execute(self._insert(CURVES).on_conflict_do_nothing(), rows)
+            self._note(begun, attempt, attributes or {})
+            steps = [{"attempt": attempt, "step": step, **_kept_step(score)} for step, score in (curve or {}).items()]
+            execute_many(begun, "step", steps)
             if score is not None:
-                self._score(begun, attempt, score)
+                execute(begun, "score", attempt=attempt, value=score)
             if state is not None:
-                now = datetime.now(UTC).replace(tzinfo=None)
-                begun.execute(TRIALS.update().where(of_it).values(state=state, datetime_complete=now))
+                execute(begun, "end", attempt=attempt, state=state.name, ended=_now())
 
     def has_ended(self, attempt: int) -> bool:
-        with self.engine.connect() as connection:
-            state = connection.execute(choose(TRIALS.c.state).where(TRIALS.c.trial_id == attempt)).scalar_one()
-        return state.is_finished()
+        with self.at_once.connect() as connection:
+            return self._has_ended(connection, "state", attempt)
+
+    def _has_ended(self, connection: Connection, statement: str, attempt: int) -> bool:
+        [(state,)] = execute(connection, statement, attempt=attempt)
+        return TrialState[state].is_finished()
 
     @contextmanager
     def _begun(self, connection: Connection | None) -> Iterator[Connection]:
@@ -272,19 +253,50 @@ class Attempts:
             yield begun
 
     def _note(self, connection: Connection, attempt: int, attributes: Mapping[str, object]) -> None:
-        row = self._insert(ATTRIBUTES)
-        row = row.on_conflict_do_update(
-            index_elements=["trial_id", "key"], set_={"value_json": row.excluded.value_json}
-        )
-        rows = [{"trial_id": attempt, "key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
-        connection.execute(row, rows)
-
-    def _score(self, connection: Connection, attempt: int, score: float) -> None:
-        row = {"trial_id": attempt, "objective": 0, "value": score, "value_type": _ValueKind.FINITE}
-        connection.execute(self._insert(VALUES).on_conflict_do_nothing(), row)
+        rows = [{"attempt": attempt, "key": key, "value": json.dumps(value)} for key, value in attributes.items()]
+        execute_many(connection, "note", rows)
 
 
-def _decoded(text: str) -> Any:
+class Found(NamedTuple):
+    """A study of longspan in a storage."""
+
+    number: int
+    name: str
+    definition: str
+    """In JSON."""
+
+
+def defined_studies(connection: Connection, name: str | None = None) -> list[Found]:
+    """The studies that have a definition, or the one of that name."""
+    rows = execute(connection, "studies") if name is None else execute(connection, "study", name=name)
+    return [Found(*row) for row in rows]
+
+
+def execute(connection: Connection, statement: str, **parameters: Any) -> Iterator[tuple]:
+    """Execute one of `STATEMENTS`; its rows."""
+    if connection.dialect.name == "sqlite":  # which has no lists
+        parameters = {k: json.dumps(v) if isinstance(v, list) else v for k, v in parameters.items()}
+    done = connection.exec_driver_sql(_IN_THE_WORDS_OF[connection.dialect.name][statement], parameters)
+    return map(tuple, done) if done.returns_rows else iter(())
+
+
+def execute_many(connection: Connection, statement: str, rows: list[dict[str, Any]]) -> None:
+    """Execute one of `STATEMENTS` for every row."""
+    if rows:
+        connection.exec_driver_sql(_IN_THE_WORDS_OF[connection.dialect.name][statement], rows)
+
+
+def _now() -> str:
+    """The time as both databases read it."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+def _time(kept: datetime | str) -> datetime:
+    """A time of the database; SQLite has text."""
+    return kept if isinstance(kept, datetime) else datetime.fromisoformat(kept)
+
+
+def decoded(text: str) -> Any:
     """A value of the storage; half a character, which JSON can hold and no file, is a ValueError."""
     value = json.loads(text)
     if "\\ud" in text.lower():
@@ -297,8 +309,7 @@ def _kept_step(score: float) -> dict[str, object]:
         kind = _ValueKind.FINITE
     else:
         kind = _ValueKind.NAN if math.isnan(score) else _ValueKind.INF_POS if score > 0 else _ValueKind.INF_NEG
-    kept = score if kind is _ValueKind.FINITE else None
-    return {"intermediate_value": kept, "intermediate_value_type": kind}
+    return {"value": score if kind is _ValueKind.FINITE else None, "kind": kind.name}
 
 
 def _restored(value: float | None, kind: _ValueKind) -> float:

@@ -2,8 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -39,6 +39,32 @@ class PoolOptions:
     """Where checkpoints are kept for other machines."""
     patience: Patience = USUAL_PATIENCE
     """How long an unreachable storage is waited for."""
+    prepared: list[Popen] = field(default_factory=list)
+    """Processes that wait for a job, which are used first."""
+
+
+@contextmanager
+def prepared_workers(workers: int) -> Iterator[list[Popen]]:
+    """Start processes that import what a worker needs while their job is still being found out.
+
+    Those that are still in the list when the block ends have got none and are ended.
+    """
+    processes = [_worker_process() for _ in range(workers)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _worker_process() -> Popen:
+    return Popen(
+        child_command("longspan.search"),
+        stdin=PIPE,
+        stdout=DEVNULL,
+        start_new_session=True,  # Ctrl-C goes to the parent, which then stops the workers
+    )
 
 
 def run_pool(
@@ -136,7 +162,10 @@ class _Pool:
                 process.wait()
 
     def _start(self, number: int, cores: set[int]) -> Popen:
-        options = self.options
+        options, log = self.options, self.logs / f"{number + 1}.log"
+        with explain_disk_errors(log):
+            log.unlink(missing_ok=True)  # it may be a link in a folder from somebody else
+            log.open("xb").close()
         job = Job(
             url=self.study.url,
             study=self.study.definition.name,
@@ -145,19 +174,9 @@ class _Pool:
             data_dir=options.data_dir,
             cores=sorted(cores),
             limits=options.limits,
+            log=log,
         )
-        file = self.logs / f"{number + 1}.log"
-        with explain_disk_errors(file):
-            file.unlink(missing_ok=True)  # it may be a link in a folder from somebody else
-            log = file.open("xb")
-        with log:
-            process = Popen(
-                child_command("longspan.search"),
-                stdin=PIPE,
-                stdout=DEVNULL,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C goes to the parent, which then stops the workers
-            )
+        process = options.prepared.pop() if options.prepared else _worker_process()
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # the worker died at once; its exit code and log say why
             process.stdin.write(job.to_line())

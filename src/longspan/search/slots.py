@@ -7,6 +7,7 @@ one outcome, which is final.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ trial that exhausts the memory dies every time, whereas one that is merely inter
 
 MOST_SLOTS = 200_000
 """A storage that claims more is damaged; its slots would not fit into memory."""
+
+LAST_SLOTS = 16
+"""The number of last slots that are handed out by their effort instead of their number."""
 
 SlotCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
 
@@ -151,14 +155,21 @@ class Roll:
             if slot.outcome.valid_log_likelihood is not None:
                 self.leaders = sorted([*self.leaders, slot], key=_rank)[:2]
 
-    def first_free(self, count: int, *, prune: bool) -> int | None:
-        """The first free slot below `count`; with pruning, later slots wait for all reference slots, so that all are
-        judged alike."""
+    def next_free(self, count: int, effort: Callable[[int], float], *, prune: bool) -> int | None:
+        """The free slot below `count` that is to be run next.
+
+        Slots follow each other by number, but the last ones by their effort: a long one that began last would keep all
+        other workers waiting. With pruning, later slots wait for all reference slots, so that all are judged alike.
+        """
         references = range(min(REFERENCE_SLOTS, count))
         if prune and not all(number in self.slots and self.slots[number].finished for number in references):
             count = len(references)
-        candidates = {self._fresh, min(self._freed, default=self._fresh)}
-        return next((number for number in sorted(candidates) if number < count), None)
+        if (first := min(self._freed, default=count)) < count:
+            return first
+        untried = range(self._fresh, count)
+        if len(untried) > LAST_SLOTS:
+            return self._fresh
+        return max((n for n in untried if n not in self._attempts), key=lambda n: (effort(n), -n), default=None)
 
     def slot(self, number: int) -> Slot:
         return self.slots.get(number) or Slot(number)

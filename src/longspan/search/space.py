@@ -303,6 +303,11 @@ def define(name: str, base: TrainConfig, space: dict, fingerprint: str, **option
     return StudyDefinition(name, as_dict(base), space, fingerprint, **options)
 
 
+def effort_of(config: TrainConfig) -> float:
+    """A number that grows with the time that a run takes, as far as it can be told beforehand: weights to read."""
+    return config.hidden_size * (config.hidden_size + config.nade_size)
+
+
 def check_slots(definition: StudyDefinition, slots: int, predicted: Predicted) -> None:
     """Refuse a study with a slot whose settings are incompatible with each other or with the data."""
     for slot in range(slots):

@@ -1,17 +1,17 @@
 """The storage of a study: an SQLite file in its folder, or a PostgreSQL server that many machines can reach.
 
-Optuna writes the tables, so `optuna-dashboard URL` opens them. Optuna does not keep two processes from claiming the
-same slot at once (SQLite reads before it locks), so claims are made one at a time under `claim_lock`.
+Optuna makes the tables, so `optuna-dashboard URL` opens them. Two processes must not claim the same slot at once, and
+SQLite reads before it locks, so claims are made one at a time under `claim_lock`.
 """
 
+import functools
 import hashlib
 import math
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -114,58 +114,71 @@ class Patience(NamedTuple):
 USUAL_PATIENCE = Patience()
 
 
-def open_storage(
-    url: str,
-    heartbeat_seconds: int,
-    grace_seconds: int,
-    *,
-    create: bool = True,
-    patience: Patience = USUAL_PATIENCE,
-) -> "RDBStorage":
-    """Open a storage; a server with too many clients is tried again.
+def make_storage(url: str, patience: Patience = USUAL_PATIENCE) -> "RDBStorage":
+    """Open a storage by Optuna, which makes tables that do not exist and compares those that do with its own.
 
-    With `create`, tables that do not exist are made, and those that do are compared with what Optuna expects. That
-    takes longer than all else, so those who join a study, of whom there may be many, leave it out.
+    Those who join a study, of whom there may be many, do without: it takes longer than all else.
     """
-    began = time.monotonic()
-    import_optuna()
-    from optuna.exceptions import ExperimentalWarning, StorageInternalError
-    from optuna.storages import RDBStorage
-    from sqlalchemy.exc import SQLAlchemyError
 
     if url.startswith(SQLITE):
-        file = Path(url.removeprefix(SQLITE))
-        with explain_disk_errors(file.parent):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        sqlite_files.check_file(file)
-    # Between two queries a worker keeps one connection, of which a server has not many.
-    pool = {"pool_size": 1, "max_overflow": 4} if not url.startswith(SQLITE) else {}
-    try:
-        # Without the lock, two processes that find no tables would both create them.
-        with warnings.catch_warnings(), claim_lock(url, "tables") if create else nullcontext():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            opened = RDBStorage(
-                url,
-                engine_kwargs={"connect_args": _connection(url), **pool},
-                heartbeat_interval=heartbeat_seconds,
-                grace_period=grace_seconds,
-                skip_table_creation=not create,
-                skip_compatibility_check=not create,
+        folder = Path(url.removeprefix(SQLITE)).parent
+        with explain_disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def opening(options: dict) -> "RDBStorage":
+        from optuna.storages import RDBStorage
+
+        with claim_lock(url, "tables"):  # else two processes that find no tables would both make them
+            return RDBStorage(url, engine_kwargs=options)
+
+    made = _patiently_opened(url, opening, patience)
+    _test_rested_connections(made.engine)
+    return made
+
+
+def join_storage(url: str, patience: Patience = USUAL_PATIENCE) -> "Engine":
+    """Connect to a storage that exists."""
+
+    def opening(options: dict) -> "Engine":
+        from sqlalchemy import create_engine
+
+        engine = create_engine(url, **options)
+        engine.connect().close()
+        return engine
+
+    engine = _patiently_opened(url, opening, patience)
+    _test_rested_connections(engine)
+    return engine
+
+
+def _patiently_opened(url: str, opening: Callable[[dict], Value], patience: Patience) -> Value:
+    """What is opened with the options of an engine; a server with too many clients is tried again."""
+    import_optuna()
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    deadline = time.monotonic() + patience.outage_seconds
+    options: dict[str, Any] = {"connect_args": _connection(url)}
+    if url.startswith(SQLITE):
+        sqlite_files.check_file(Path(url.removeprefix(SQLITE)))
+    else:
+        # Between two queries a worker keeps one connection, of which a server has not many. No table has an hstore,
+        # about which every new worker would ask the server.
+        options |= {"pool_size": 1, "max_overflow": 4, "use_native_hstore": False}
+    while True:
+        try:
+            return opening(options)
+        except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
+            if _is_full(error) and time.monotonic() < deadline:
+                time.sleep(patience.retry_seconds)
+                continue
+            hint = (
+                "pip install 'longspan[postgresql]'"
+                if isinstance(error, ImportError)
+                else "check the URL and the server"
             )
-        _test_rested_connections(opened.engine)
-        return opened
-    except (SQLAlchemyError, StorageInternalError, ImportError, OSError, RuntimeError, ValueError) as error:
-        left = began + patience.outage_seconds - time.monotonic()
-        if _is_full(error) and left > 0:
-            time.sleep(patience.retry_seconds)
-            less = patience._replace(outage_seconds=left)
-            return open_storage(url, heartbeat_seconds, grace_seconds, create=create, patience=less)
-        if _lacks_tables(error):
-            raise InputError(f"no study of longspan in {hide_password(url)}: `longspan search` makes one") from error
-        hint = (
-            "pip install 'longspan[postgresql]'" if isinstance(error, ImportError) else "check the URL and the server"
-        )
-        raise InputError(f"cannot open storage {hide_password(url)}: {reason_of(error, url)}; {hint}") from error
+            reason = reason_of(error, url)
+            raise InputError(f"cannot open storage {hide_password(url)}: {reason}; {hint}") from error
 
 
 def _test_rested_connections(engine: "Engine") -> None:
@@ -191,16 +204,20 @@ def _test_rested_connections(engine: "Engine") -> None:
     event.listen(engine, "checkout", test)
 
 
+def at_once(engine: "Engine") -> "Engine":
+    """The engine with every statement a transaction of its own, which spares the server two messages for each."""
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
 def _is_full(error: BaseException | None) -> bool:
     """Whether a server refused a connection because it has too many."""
     told = f"{error} {error.__cause__ if error else ''}"
     return "too many clients" in told or "remaining connection slots" in told
 
 
-def _lacks_tables(error: BaseException) -> bool:
+def lacks_tables(error: Exception) -> bool:
     """Whether a server says that a table does not exist."""
-    told = error.__cause__ or error
-    return getattr(getattr(told, "orig", None), "sqlstate", None) == UNDEFINED_TABLE
+    return getattr(getattr(error, "orig", None), "sqlstate", None) == UNDEFINED_TABLE
 
 
 def check_exists(url: str) -> None:
@@ -215,6 +232,7 @@ def check_exists(url: str) -> None:
         raise InputError(f"expected a study's storage, got {file}, which has no studies in it: check the path")
 
 
+@functools.cache
 def import_optuna():
     """Import Optuna and silence its logging; it is an extra because only searching needs it."""
     try:

@@ -21,16 +21,18 @@ from longspan.search import machine, storage
 from longspan.search.artifacts import SlotArtifacts, open_artifacts
 from longspan.search.slots import Outcome, Roll, Slot, SlotCount
 from longspan.search.space import (
-    HEARTBEAT_SECONDS,
     LONGEST_HEARTBEAT,
     Definition,
     StudyDefinition,
     check_format,
     check_same,
+    effort_of,
 )
 
-if TYPE_CHECKING:  # it needs Optuna, which only those have who search
-    from longspan.search.attempts import Attempt, Attempts
+if TYPE_CHECKING:  # they need what only those have who search
+    from sqlalchemy import Engine
+
+    from longspan.search.attempts import Attempt, Attempts, Found
 
 UNKNOWN = "?"
 CHECKED_AT_ONCE = 8
@@ -113,14 +115,12 @@ class _Attributes(msgspec.Struct, frozen=True):
 class Study(Generic[Defined]):
     """Slots in an Optuna storage; make one with `create_or_continue` or `open_study`."""
 
-    def __init__(self, url: str, definition: Defined, optuna_study, rdb_storage):
-        from longspan.search.attempts import Attempts
-
+    def __init__(self, url: str, definition: Defined, attempts: Attempts):
         self.url = url
         self.definition = definition
-        self._study = optuna_study
-        self._storage = rdb_storage
-        self._attempts = Attempts(rdb_storage.engine, rdb_storage.get_study_id_from_name(definition.name))
+        self.ended = False
+        """Whether every slot had an outcome when the storage was read last."""
+        self._attempts = attempts
         self._roll = Roll()
         self._curves: dict[int, dict[int, float]] = {}
         """Validation scores by epoch, of attempts that have ended."""
@@ -130,7 +130,7 @@ class Study(Generic[Defined]):
     def _told(self) -> _Attributes:
         """What the storage says of the study."""
         with storage.explain_damage(self.url):
-            return msgspec.convert(self._study.user_attrs, _Attributes)
+            return msgspec.convert(self._attempts.told("slots", "result"), _Attributes)
 
     @property
     def slot_count(self) -> int:
@@ -140,7 +140,7 @@ class Study(Generic[Defined]):
         """Extend the study to at least this number of slots."""
         with self._locked():
             if slots > self.slot_count:
-                self._study.set_user_attr("slots", slots)
+                self._attempts.tell("slots", slots)
 
     @property
     def result(self) -> dict | None:
@@ -148,7 +148,7 @@ class Study(Generic[Defined]):
         return self._told().result
 
     def set_result(self, result: dict) -> None:
-        self._study.set_user_attr("result", result)
+        self._attempts.tell("result", result)
 
     @property
     def concluded(self) -> bool:
@@ -159,11 +159,11 @@ class Study(Generic[Defined]):
     def artifacts(self, url: str | None) -> SlotArtifacts | None:
         """Where checkpoints of the slots are kept for other machines: at a URL, or in the storage if it is a server."""
         name = f"{self.definition.name}-{self.definition.identity}"
-        return open_artifacts(url, self.url, name, self._storage)
+        return open_artifacts(url, self.url, name, self._attempts.engine)
 
     def slots(self, first: int | None = None) -> list[Slot]:
         """The current state of every slot, or of the first ones, with its curve."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             count = self._refresh(connection)
             found = [self._roll.slot(number) for number in range(count if first is None else min(first, count))]
             tried = {slot.attempt: slot for slot in found if slot.attempt is not None}
@@ -177,7 +177,7 @@ class Study(Generic[Defined]):
 
     def details(self) -> dict[int, dict]:
         """What was recorded of finished slots besides their outcomes."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             self._refresh(connection)
             ended = {slot.attempt: slot.number for slot in self._roll.slots.values() if slot.finished and slot.attempt}
             with storage.explain_damage(self.url):
@@ -186,15 +186,9 @@ class Study(Generic[Defined]):
 
     def leaders(self) -> list[Slot]:
         """The two best slots so far, without their curves."""
-        with self._attempts.engine.connect() as connection:
+        with self._attempts.at_once.connect() as connection:
             self._refresh(connection)
         return self._roll.leaders
-
-    def all_finished(self) -> bool:
-        """Whether every slot has an outcome."""
-        with self._attempts.engine.connect() as connection:
-            count = self._refresh(connection)
-        return self._roll.finished >= count
 
     def _refresh(self, connection: Any) -> int:
         """Read what has changed; return the number of slots."""
@@ -203,15 +197,16 @@ class Study(Generic[Defined]):
             count = self._attempts.slot_count(connection)
             if self._roll.highest >= count:  # slots are added before they are attempted
                 raise ValueError(f"an attempt at slot {self._roll.highest} of {count}")
+            self.ended = self._roll.finished >= count
             return count
 
     def claim(self, worker: str) -> Claim | None:
-        """Claim the first free slot; None if there is none at present."""
+        """Claim the next free slot; None if there is none at present, or, if the study has `ended`, for good."""
         try:
             with storage.explain_damage(self.url), self._locked() as connection:
                 claimed, buried = self._claim(connection, worker)
         except BaseException:
-            self._roll = Roll()  # the transaction was undone, so what it changed here never happened
+            self._roll, self.ended = Roll(), False  # the transaction was undone, so what it changed never happened
             raise
         for name in buried:
             machine.forget(name)  # not before the storage has it: if we had died, nobody would know who else had
@@ -221,14 +216,20 @@ class Study(Generic[Defined]):
         """The claim, and the names of the dead workers whose slots were freed for it."""
         count = self._refresh(connection)
         buried = self._bury_dead(connection, at_most=CHECKED_AT_ONCE)
-        number = self._roll.first_free(count, prune=self.definition.prune)
+        number = self._next_free(count)
         if number is None:
             buried += self._bury_dead(connection, at_most=CHECKED_AT_ONCE)  # others than before
-            number = self._roll.first_free(count, prune=self.definition.prune)
+            number = self._next_free(count)
         if number is None:
             return None, buried
         attempt = self._add_attempt(connection, number, self._states.RUNNING, worker=worker)
         return Claim(number, attempt, self._attempts), buried
+
+    def _next_free(self, count: int) -> int | None:
+        def effort(number: int) -> float:
+            return effort_of(self.definition.config_of(number))
+
+        return self._roll.next_free(count, effort, prune=self.definition.prune)
 
     def record(self, claim: Claim, outcome: Outcome, details: dict | None = None) -> None:
         """Write how a claimed slot ended, and what else this kind of study keeps of it."""
@@ -268,7 +269,7 @@ class Study(Generic[Defined]):
         return TrialState
 
     def _locked(self):
-        return storage.claim_lock(self.url, self.definition.name, self._storage.engine)
+        return storage.claim_lock(self.url, self.definition.name, self._attempts.engine)
 
     def _add_attempt(
         self, connection: Any, number: int, state: Any, score: float | None = None, **attributes: object
@@ -314,19 +315,21 @@ def create_or_continue(url: str, definition: Defined, slots: int) -> Study[Defin
 
 
 def _created_or_continued(url: str, definition: Defined, slots: int) -> Study[Defined]:
-    kind = type(definition)
-    optuna = storage.import_optuna()
-    rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds)
-    with storage.claim_lock(url, definition.name):
-        found = optuna.create_study(storage=rdb, study_name=definition.name, direction="maximize", load_if_exists=True)
+    optuna, made = storage.import_optuna(), storage.make_storage(url)
+    from longspan.search.attempts import Attempts
+
+    name = definition.name
+    with storage.claim_lock(url, name):
+        found = optuna.create_study(storage=made, study_name=name, direction="maximize", load_if_exists=True)
+        attempts = Attempts(made.engine, made.get_study_id_from_name(name))
         if "definition" not in found.user_attrs:
             if found.get_trials(deepcopy=False):
-                raise InputError(f"study {definition.name} was not made by longspan: name another one")
-            found.set_user_attr("slots", slots)  # first, because workers join any study that has a definition
-            found.set_user_attr("definition", msgspec.to_builtins(definition))
-        else:
-            check_same(_definition_of(found, kind), definition)
-    study = Study(url, _definition_of(found, kind), found, rdb)
+                raise InputError(f"study {name} was not made by longspan: name another one")
+            attempts.tell("slots", slots)  # first, because workers join any study that has a definition
+            attempts.tell("definition", msgspec.to_builtins(definition))
+        kept = _definition_of(attempts.told("definition")["definition"], name, type(definition))
+        check_same(kept, definition)
+    study = Study(url, kept, attempts)
     study.extend(slots)
     return study
 
@@ -339,43 +342,48 @@ def open_study(url: str, name: str | None = None) -> Study[StudyDefinition]:
 
 
 def _opened(url: str, name: str | None) -> Study[StudyDefinition]:
-    optuna = storage.import_optuna()
-    rdb = storage.open_storage(url, HEARTBEAT_SECONDS, 4 * HEARTBEAT_SECONDS, create=False)
-    found = _found(url, rdb, name)
-    definition = _definition_of(found, StudyDefinition)
+    from longspan.search.attempts import Attempts, decoded
+
+    engine = storage.join_storage(url)
+    found = _found(url, engine, name)
+    definition = _definition_of(decoded(found.definition), found.name, StudyDefinition)
     check_format(definition)
-    if definition.heartbeat_seconds != HEARTBEAT_SECONDS:
-        rdb = storage.open_storage(url, definition.heartbeat_seconds, definition.grace_seconds, create=False)
-        found = optuna.load_study(storage=rdb, study_name=found.study_name)
-    return Study(url, definition, found, rdb)
+    return Study(url, definition, Attempts(engine, found.number))
 
 
-def _found(url: str, rdb: Any, name: str | None) -> Any:
-    """Optuna's study of a name; without a name, the only one of longspan."""
-    optuna = storage.import_optuna()
-    if name is not None:
-        with contextlib.suppress(KeyError):
-            found = optuna.load_study(storage=rdb, study_name=name)
-            if "definition" in found.user_attrs:
-                return found
-    ours = [one.study_name for one in optuna.get_all_study_summaries(rdb) if "definition" in one.user_attrs]
-    if name is None and len(ours) == 1:
-        return optuna.load_study(storage=rdb, study_name=ours[0])
-    asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
-    raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(ours) or 'none'}")
+def _found(url: str, engine: Engine, name: str | None) -> Found:
+    """The study of a name; without a name, the only one of longspan."""
+    from sqlalchemy.exc import ProgrammingError
 
+    from longspan.search.attempts import defined_studies
 
-def _definition_of(found: Any, kind: type[Defined]) -> Defined:
     try:
-        definition = msgspec.convert(found.user_attrs["definition"], kind)
+        with storage.at_once(engine).connect() as connection:
+            found = defined_studies(connection, name)
+            if len(found) == 1:
+                return found[0]
+            names = [study.name for study in found or defined_studies(connection)]
+    except ProgrammingError as error:
+        if not storage.lacks_tables(error):
+            raise
+        where = storage.hide_password(url)
+        raise InputError(f"no study of longspan in {where}: `longspan search` makes one") from error
+    asked = "expected the name of a study" if name is None else f"no study {name!r} of longspan"
+    raise InputError(f"{asked} in {storage.hide_password(url)}; there are: {', '.join(names) or 'none'}")
+
+
+def _definition_of(told: object, name: str, kind: type[Defined]) -> Defined:
+    """The definition of a study, as the storage tells it."""
+    try:
+        definition = msgspec.convert(told, kind)
     except msgspec.ValidationError as error:
-        raise InputError(f"study {found.study_name!r} cannot be read ({error}): name another one") from error
+        raise InputError(f"study {name!r} cannot be read ({error}): name another one") from error
     check_plain_name(definition.name, "study")  # chosen by the owner of the storage, and used as a folder's name
-    if definition.name != found.study_name:
-        raise InputError(f"study {found.study_name!r} says that it is {definition.name!r}: name another one")
+    if definition.name != name:
+        raise InputError(f"study {name!r} says that it is {definition.name!r}: name another one")
     if not 1 <= definition.heartbeat_seconds <= LONGEST_HEARTBEAT:
         raise InputError(
-            f"study {found.study_name!r} has a heartbeat every {definition.heartbeat_seconds} seconds, expected 1 to "
+            f"study {name!r} has a heartbeat every {definition.heartbeat_seconds} seconds, expected 1 to "
             f"{LONGEST_HEARTBEAT}: name another one"
         )
     return definition

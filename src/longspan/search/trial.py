@@ -50,7 +50,7 @@ PROGRAMS_KEPT_FOR = 4
 """Slots after which a worker forgets its compiled programs: later slots of the same shapes use them again, but those of
 slots with shapes of their own add up."""
 
-_ATTEMPTS = itertools.count(1)
+_ATTEMPTS = itertools.count()
 
 
 class Pruned(Exception):
@@ -78,6 +78,9 @@ def attempt(
 
     `details` computes what the study keeps of a slot besides its outcome.
     """
+    if (before := next(_ATTEMPTS)) and before % PROGRAMS_KEPT_FOR == 0:
+        jax.clear_caches()
+        return_memory()
     try:
         with claim.kept_alive(study.definition.heartbeat_seconds):
             outcome = run_slot(study, claim, data, place, interrupted, limits)
@@ -96,9 +99,6 @@ def attempt(
     except BaseException:
         _give_back(study, claim)
         raise
-    if next(_ATTEMPTS) % PROGRAMS_KEPT_FOR == 0:
-        jax.clear_caches()
-        return_memory()
 
 
 def _give_back(study: Study, claim: Claim) -> None:

@@ -5,6 +5,7 @@ closes, because its parent wants the worker to stop or has died, the worker save
 arguments, because everyone on the machine can see those and a URL may contain a password.
 """
 
+import importlib
 import io
 import math
 import os
@@ -32,7 +33,7 @@ from longspan.training.runs import refuse_other_data
 
 Ending = Literal["finished", "interrupted"]
 
-IDLE_SECONDS = 1.0
+IDLE_SECONDS = 2.0
 """Time until the second check for a free slot while other workers, which may still die, run the last ones."""
 LONGEST_IDLE_SECONDS = 5.0
 """Each further check waits longer, up to this: many workers that wait should not keep a server busy."""
@@ -89,6 +90,8 @@ class Job:
     cores: list[int] = field(default_factory=list)
     """The cores to run on; empty for any."""
     limits: Limits = field(default_factory=Limits)
+    log: Path | None = None
+    """The file, made by who gives the job, that gets the messages of this process."""
 
     def to_line(self) -> bytes:
         """The job as a line of JSON."""
@@ -157,7 +160,7 @@ def work(
         if claim is not None:
             idle = idle_seconds
             trial.attempt(study, claim, content, place, interrupted, limits)
-        elif patiently(study.all_finished, unless=interrupted):
+        elif study.ended:
             patiently(lambda: trial.conclude(study, content, place), unless=interrupted)
             return "finished"
         else:
@@ -174,11 +177,24 @@ def _wait(seconds: float, interrupted: Callable[[], bool], pause: Callable[[floa
 
 
 def main() -> int:
-    """Do the job given on standard input; return the exit code."""
+    """Do the job given on standard input; return the exit code.
+
+    Who starts a worker may still have to find out what the job is: meanwhile the worker imports what it needs.
+    """
     escape_errors()
+    runtime.prepare_imports()
+    for module in ("longspan.search.attempts", "longspan.search.trial"):
+        importlib.import_module(module)
     # Unbuffered: a thread waiting in a buffered reader would hold its lock while the interpreter exits.
     lifeline = io.FileIO(0, closefd=False)
-    job = Job.from_line(lifeline.readline())
+    line = lifeline.readline()
+    if not line:
+        return INTERRUPTED  # there is nothing to do after all
+    job = Job.from_line(line)
+    if job.log is not None:
+        log = os.open(job.log, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
+        os.dup2(log, 2)
+        os.close(log)
     for plugin in plugins_of_environment():
         load_plugin(plugin)
     released = threading.Event()
