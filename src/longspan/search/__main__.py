@@ -1,10 +1,6 @@
 """`python -m longspan.search`: a worker process; `longspan.search.worker` describes how it receives its job."""
 
-import os
-import sys
-
 from longspan.search.worker import main
+from longspan.terminal import leave
 
-code = main()
-sys.stderr.flush()
-os._exit(code)  # everything is saved; taking JAX apart would keep the search waiting
+leave(main())  # everything is saved, and the search waits for the process to end
