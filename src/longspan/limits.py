@@ -55,7 +55,8 @@ TABLE_COLUMNS = 10_000
 TABLE_WORD = 256
 """Characters of a value in a table; a symbol hardly needs a longer name."""
 TABLE_WORD_BYTES = 256 * MIB
-"""Memory for the words of a column: NumPy stores each with the length of the longest, at four bytes per character."""
+"""Memory for the words of a table: NumPy stores each with the length of the longest of its column, at four bytes per
+character."""
 PARQUET_CHILD_BYTES = 3 * 2**30
 """Address space of the process in which pyarrow reads a table: `NUMBERS` numbers twice, and half a GB to start."""
 PARQUET_CHILD_SECONDS = 120
@@ -69,6 +70,9 @@ FREE_RATIO_BYTES = 64 * MIB
 """Largest ratio of unpacked to packed size of an archive that unpacks to more than `FREE_RATIO_BYTES`.
 The paper's rolls reach 92 as bytes and 316 as float64; deflate cannot exceed 1032, which zeros nearly reach.
 """
+OWN_RATIO = 100
+"""The same for a user's own arrays and Parquet tables, numbers of eight bytes of which take four times as much memory:
+what is measured seldom reaches 5, rolls as bytes 92."""
 MEMBERS = 20_000
 """Arrays in an archive with one array per song: twice as many as ten Nottingham sets have."""
 DIRECTORY_BYTES = 4 * MIB
@@ -110,10 +114,10 @@ VOCABULARY = 500_000
 """Largest vocabulary kept from a text."""
 
 
-def most_unpacked(packed: int) -> int:
+def most_unpacked(packed: int, ratio: int = ARCHIVE_RATIO) -> int:
     """Number of bytes that an archive of `packed` bytes may unpack to.
 
     >>> most_unpacked(1000) == FREE_RATIO_BYTES
     True
     """
-    return min(ARCHIVE_BYTES, max(FREE_RATIO_BYTES, ARCHIVE_RATIO * packed))
+    return min(ARCHIVE_BYTES, max(FREE_RATIO_BYTES, ratio * packed))

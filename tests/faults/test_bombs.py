@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan import limits
-from longspan.data import MusicData, TextData
+from longspan.data import MusicData, Sequences, TextData
 from longspan.data.archive import BLOCK, read_set, write_set
 from longspan.data.midi import read_notes
 from longspan.data.text import _start_of_character, load_text_file
@@ -168,6 +168,27 @@ def test_rolls_of_any_type_and_order_are_read_in_blocks(tmp_path, dtype, order):
         np.testing.assert_array_equal(data.splits[split][0], song)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("inputs", [np.arange(600_000.0)[:, None], np.arange(600_000) % 7], ids=["numbers", "symbols"])
+def test_arrays_of_more_bytes_than_a_table_of_contents_are_read(tmp_path, save, inputs):
+    """Without compression they were refused for their table of contents, which has a hundred bytes."""
+    save(tmp_path / "a.npz", inputs=inputs)
+    data = read_set(tmp_path / "a.npz", "x")
+    assert isinstance(data, Sequences)
+    assert data.split_figures("train").steps == 360_000
+
+
+def test_a_large_vocabulary_that_is_stored_without_compression_is_read(tmp_path):
+    vocabulary = ("\n", *(f"{number:0200}" for number in range(6_000)))
+    splits = {name: np.zeros(limits.FREE_RATIO_BYTES // 4, np.int32) for name in ("train", "valid", "test")}
+    data = TextData("x", "word", vocabulary, splits, 0)
+    write_set(tmp_path / "a.npz", data)
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert archive.getinfo("metadata.npy").file_size > limits.DIRECTORY_BYTES
+    assert read_set(tmp_path / "a.npz", "x").fingerprint == data.fingerprint
+
+
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_a_text_of_several_blocks_is_read_whole(tmp_path, unit):
     lines = [f"line {n % 99} ä\U0001f3b5 of {'many ' * (n % 7)}words\n" for n in range(60_000)]
@@ -186,6 +207,14 @@ def test_a_song_of_an_hour_is_read(tmp_path):
     path = tmp_path / "a.mid"
     path.write_bytes(bombs.midi(bombs.track(second * 3600), ticks=40))
     assert len(read_notes(path).notes) == 20 * 3600
+
+
+def test_a_long_sequence_is_not_held_with_the_past_of_every_step(measured, tmp_path):
+    """The linear predictor of 64 MB of symbols took more than five gigabytes."""
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 50, 1_000_000))
+    found = measured("import", tmp_path / "a.npy")
+    assert found.outcome == "accepted", found
+    assert found.bytes < 2 * MOST
 
 
 def test_an_unusual_packing_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ from longspan.data.music import (
     check_values,
 )
 from longspan.data.own import Description, Pair, Sequences
-from longspan.data.own_files import check_words, sequences_of
+from longspan.data.own_files import check_arrays, check_words, sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import TextData
@@ -49,6 +49,7 @@ from longspan.limits import (
     METADATA_CHARACTERS,
     NUMBERS,
     OCTAVE_SHIFT,
+    OWN_RATIO,
     SONGS,
     TOKENS,
     most_unpacked,
@@ -174,7 +175,7 @@ def read_set(
     with open_zip(path, ".npz file") as archive:
         rolls = _Rolls(archive, path)
         if "inputs" in rolls.members:
-            arrays = {name: rolls.array(name) for name in rolls.members}
+            arrays = rolls.own_arrays()
             return sequences_of(arrays, path, name=name, origin=printable(path.name), split=split, seed=seed)
         metadata = rolls.metadata()
         origin, remarks = printable(metadata.origin or path.name), tuple(map(printable, metadata.remarks))
@@ -258,6 +259,10 @@ class _Rolls:
         with self._open(name) as array:
             return array.shape[0] if array.shape else 0
 
+    def _entries(self, name: str) -> int:
+        with self._open(name) as array:
+            return math.prod(array.shape)
+
     def width(self, name: str) -> int:
         """The number of columns of an array."""
         with self._open(name) as array:
@@ -288,6 +293,17 @@ class _Rolls:
                     raise InputError(f"{self.path} has tokens of {name} outside the vocabulary; import it again")
                 tokens[start : start + BLOCK] = block
         return tokens
+
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of a user's own sequences, refused by their names and sizes before any is read."""
+        check_arrays(self.members, self._entries, self.path)
+        packed, unpacked = self.path.stat().st_size, sum(info.file_size for info in self.members.values())
+        if unpacked > (most := most_unpacked(packed, OWN_RATIO)):
+            raise InputError(
+                f"{self.path} unpacks to {unpacked} bytes, more than the {most} allowed for its {packed}; use a part, "
+                "or save it without compression"
+            )
+        return {name: self.array(name) for name in self.members}
 
     def array(self, name: str) -> np.ndarray:
         """Any array of numbers or words."""

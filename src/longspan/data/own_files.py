@@ -11,7 +11,7 @@ import io
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from longspan.registry import child_command
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
 """The arrays of an `.npz` file, of which only the first is needed."""
+MOST_ENTRIES = {"lengths": SONGS, "ids": SONGS, "split": SONGS, "columns": TABLE_COLUMNS}
+"""Those that have one entry for each sequence or column."""
 ROWS_AT_ONCE = 10_000
 FEW = 20
 """A column of so few different whole numbers is taken for classes."""
@@ -128,9 +130,7 @@ def read_own_file(path: Path, name: str, **options: Any) -> Sequences:
 
 def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options: Any) -> Sequences:
     """Sequences from the arrays of an `.npz` file: `inputs`, and any of `ARRAYS`."""
-    unknown = sorted(set(arrays) - set(ARRAYS))
-    if unknown:
-        raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    check_arrays(arrays, lambda name: arrays[name].size, where)
     alone = [name for name, array in arrays.items() if array.ndim == 0]
     if alone:
         raise InputError(f"'{alone[0]}' in {where} is a single value: expected an array")
@@ -146,6 +146,16 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
         if name in arrays:
             given[name] = texts_of(np.ravel(arrays[name]), f"the {name} in {where}")
     return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
+
+
+def check_arrays(names: Iterable[str], entries: Callable[[str], int], where: Path | str) -> None:
+    """Refuse arrays by their names, and then by their numbers of entries, before any of them is read."""
+    unknown = sorted(set(names) - set(ARRAYS))
+    if unknown:
+        raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    for name in MOST_ENTRIES.keys() & set(names):
+        if (found := entries(name)) > MOST_ENTRIES[name]:
+            raise InputError(f"'{name}' in {where} has {found} entries, more than the {MOST_ENTRIES[name]} allowed")
 
 
 def read_array(path: Path, called: str | None = None) -> np.ndarray:
@@ -232,7 +242,8 @@ def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
         names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:
             raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
-        columns = [_Column(name, path) for name in names]
+        words = _Words(path)
+        columns = [_Column(name, words) for name in names]
         for rows in _in_blocks(_rows(reader, lines, len(names), path)):
             for column, values in zip(columns, zip(*(row for _, row in rows), strict=True), strict=True):
                 column.add([value.strip() for value in values], rows[0][0])
@@ -241,11 +252,28 @@ def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
     return {column.name: column.joined() for column in columns if column.blocks}
 
 
+class _Words:
+    """What the words of all columns of a table will take."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.bytes = 0
+
+    def take(self, more: int, name: str) -> None:
+        self.bytes += more
+        if self.bytes > TABLE_WORD_BYTES:
+            raise InputError(
+                f"{self.path}: the words of its columns, of {name!r} and those before it, take more than the "
+                f"{TABLE_WORD_BYTES} bytes allowed; number them, or use a part of the table"
+            )
+
+
 class _Column:
     """A column of a table as it is read, block by block."""
 
-    def __init__(self, name: str, path: Path):
-        self.name, self.path = name, path
+    def __init__(self, name: str, words: _Words):
+        self.name, self.words = name, words
+        self.bytes_of_words = 0
         self.blocks: list[np.ndarray] = []
         self.rows, self.longest = 0, 0
 
@@ -253,16 +281,15 @@ class _Column:
         self.rows, longest = self.rows + len(values), max(map(len, values))
         if longest > TABLE_WORD:
             raise InputError(
-                f"{self.path}: column {self.name!r} has a value of {longest} characters after line {line}, more than "
-                f"the {TABLE_WORD} allowed; shorten it"
+                f"{self.words.path}: column {self.name!r} has a value of {longest} characters after line {line}, more "
+                f"than the {TABLE_WORD} allowed; shorten it"
             )
         self.longest = max(self.longest, longest)
         block = _parsed(values)
-        if block.dtype.kind == "U" and self.rows * self.longest * 4 > TABLE_WORD_BYTES:
-            raise InputError(
-                f"{self.path}: the words of column {self.name!r} take more than the {TABLE_WORD_BYTES} bytes allowed; "
-                "number them, or use a part of the table"
-            )
+        if block.dtype.kind == "U" or self.bytes_of_words:  # one word makes words of a whole column
+            taken = self.rows * self.longest * 4
+            self.words.take(taken - self.bytes_of_words, self.name)
+            self.bytes_of_words = taken
         self.blocks.append(block)
 
     def joined(self) -> np.ndarray:
