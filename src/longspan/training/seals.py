@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -80,7 +80,8 @@ class Content(msgspec.Struct, frozen=True):
 ABSENT = Content(0, "absent")
 """Listed in place of a content while a file is written for the first time."""
 
-Seals = dict[str, list[Content]]
+Seals = dict[str, Annotated[list[Content], msgspec.Meta(max_length=8)]]
+"""By file; being killed leaves no more than three contents of any."""
 
 
 class SealedFolder:
