@@ -1,5 +1,6 @@
 """`longspan search`: random search over the settings of a recipe, on all cores or many machines."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -80,7 +81,7 @@ def run(arguments: list[str]) -> int:
     content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
     check_slots(definition, searching.trials, content.record.predicted)
-    folder = (searching.study_dir or Path("studies") / definition.name).resolve()
+    folder = Path(os.path.realpath(searching.study_dir or Path("studies") / definition.name))
     check_parts(folder)
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)

@@ -36,6 +36,7 @@ from sqlalchemy import (
 from sqlalchemy import select as choose
 from sqlalchemy.dialects import postgresql, sqlite
 
+from longspan.bounds import Figure, Whole
 from longspan.search.slots import SlotCount
 
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
@@ -177,7 +178,8 @@ class Attempts:
             some = attempts[first : first + ASKED_AT_ONCE]
             wanted = choose(*fields).where(CURVES.c.trial_id.in_(some)).order_by(CURVES.c.step)
             for row in connection.execute(wanted):
-                found[row.trial_id][row.step] = _restored(row.intermediate_value, row.intermediate_value_type)
+                epoch, value = msgspec.convert(row[1:3], tuple[Whole, Figure | None])  # SQLite keeps values of any type
+                found[row.trial_id][epoch] = _restored(value, row.intermediate_value_type)
         return found
 
     def silent(self, connection: Connection, attempts: list[int], seconds: float) -> list[int]:
