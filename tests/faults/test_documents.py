@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 import shlex
 import shutil
 import sqlite3
@@ -13,10 +14,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+import longspan
 from longspan import pretrained, train
+from longspan.cli import COMMANDS
 from longspan.cli import run as command
 from longspan.cli.sample_media import medium_of
 from longspan.cli.sample_options import SampleOptions
+from longspan.cli.train import _say_how_to_go_on, next_commands
 from longspan.config import TrainConfig
 from longspan.data import Sequences
 from longspan.data.archive import read_set, write_set
@@ -31,7 +35,7 @@ from longspan.search.result import StudyFolder
 from longspan.search.space import define
 from longspan.search.study import create_or_continue
 from longspan.training.rounding import SCALE
-from longspan.training.runs import Run
+from longspan.training.runs import Run, UnsealedRun, create_run
 from longspan.training.seals import SealedFolder
 from tests.support.reproduction_results import JSB, study_result
 
@@ -127,6 +131,50 @@ def test_remedies_quote_the_names_of_a_run(run_path, in_python):
     else:
         assert shlex.split(train)[:5] == ["longspan", "train", evil, "--data", evil]
         assert shlex.split(prescribe.resume("x", 9).command)[2] == str(shell_path)
+
+
+UNQUOTED = re.compile(rf"\blongspan (?:{'|'.join(COMMANDS)})\b[^`]*\{{")
+"""A command with a value in it, as it would stand in an f-string."""
+
+
+@pytest.mark.parametrize("folder", ["a; touch owned; b", "$(touch owned)", "--plugin=owned.py", "it's"])
+def test_every_command_that_is_suggested_quotes_the_folder_of_the_run(run_path, monkeypatch, capsys, folder):
+    monkeypatch.chdir(run_path.parent)
+    run_path = run_path.rename(folder).relative_to(".")
+    named = shlex.join(["longspan", "X", str(run_path) if folder[0] != "-" else f"./{folder}"]).partition(" X ")[2]
+    run = Run.open(run_path)
+    told = [str(UnsealedRun(run_path)), next_commands(run, "test")]
+    with pytest.raises(InputError) as error:
+        memory_of(run)
+    told.append(str(error.value))
+    with pytest.raises(InputError) as error:
+        create_run(run_path, run.config, run.data, {})
+    told.append(str(error.value))
+    (run_path / "status.json").write_text("{}")
+    with pytest.raises(InputError) as error:
+        _ = run.status
+    told.append(str(error.value))
+    (run_path / "model.safetensors").unlink()
+    with pytest.raises(InputError) as error:
+        run.read_model()
+    told.append(str(error.value))
+    (run_path / "checksums.json").unlink()
+    with pytest.raises(InputError) as error:
+        Run.open(run_path)
+    told.append(str(error.value))
+    _say_how_to_go_on(run, -1.0, False)
+    told.append(capsys.readouterr().out)
+    for text in told:
+        commands = re.findall(r"longspan (?:seal|resume|remember|evaluate|diagnose|sample) .*", text)
+        assert commands, text
+        assert all(named in each for each in commands), text
+
+
+def test_no_command_is_put_together_without_quotes():
+    sources = sorted(Path(longspan.__file__).parent.rglob("*.py"))
+    lines = [f"{source.name}: {line.strip()}" for source in sources for line in source.read_text().splitlines()]
+    assert [line for line in lines if UNQUOTED.search(line)] == []
+    assert UNQUOTED.search('f"`longspan data get {name}` fetches it"')  # the control
 
 
 @pytest.mark.parametrize("name", ["recipe", "data"])

@@ -23,7 +23,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.files import (
     changing,
     decode_json,
@@ -165,7 +165,7 @@ class SealedFolder:
             if self._read_seals() == seals:  # otherwise the file was changed while it was read
                 break
         what = "does not have its checksum, so it is damaged or was edited" if file.exists() else "is missing"
-        accept = f"restore it, or accept it as it is by `longspan seal {self.path}`"
+        accept = f"restore it, or accept it as it is by `{to_paste('seal', self.path)}`"
         raise InputError(f"{file} {what}: {remedy or accept}")
 
     def _content(self, name: str) -> bytes | None:
@@ -201,7 +201,7 @@ class SealedFolder:
             self._write_seals(self._read_seals())
 
     def _read_seals(self) -> Seals:
-        advice = f"recreate it by `longspan seal {self.path}`"
+        advice = f"recreate it by `{to_paste('seal', self.path)}`"
         return read_json(self.path / FILE, Seals, advice, follow=self._may_link)
 
     def _write_seals(self, seals: Mapping[str, list[Content]]) -> None:
