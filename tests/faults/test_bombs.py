@@ -4,7 +4,10 @@ Every arm has a control: the library underneath, given the same kind of file, do
 exception, so that a measure that always says "little" would be found out.
 """
 
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 
 import mido
@@ -19,6 +22,7 @@ from longspan.data.text import _start_of_character, load_text_file
 from longspan.data.zips import open_zip
 from longspan.errors import InputError
 from tests.faults import bombs
+from tests.faults.conftest import HANG
 
 MOST = 300 * 10**6
 
@@ -76,6 +80,44 @@ def test_a_score_takes_little_memory_whatever_it_holds(name, measured, tmp_path)
     assert found.bytes < MOST
     expected = "accepted" if "elements" in name or "parts" in name else "refused"  # these are scores without notes
     assert found.outcome == expected, found
+
+
+CHILDREN = {
+    "scores": (
+        "from longspan.data import score_child as child; from types import ModuleType, SimpleNamespace\n"
+        "child.CHILD_BYTES, child.CHILD_SECONDS = 2**29, 1\n"
+        "sys.modules['music21'] = made = ModuleType('music21')\n"
+        "made.converter = SimpleNamespace(parseData=read)\n"
+        "child.main()"
+    ),
+    "tables": (
+        "from longspan.data import parquet_child as child\n"
+        "child.PARQUET_CHILD_BYTES, child.PARQUET_CHILD_SECONDS, child.read_columns = 2**29, 1, read\n"
+        "child.main('x', '.')"
+    ),
+}
+"""The processes in which others' libraries read files, with low limits and a library that is asked for too much."""
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_child_process_has_no_more_memory_than_its_limit(name, limited, tmp_path):
+    size = 2**30 if limited else 2**20
+    program = f"import sys\ndef read(*_, **__): raise ValueError(len(bytearray({size})))\n{CHILDREN[name]}"
+    (tmp_path / "a.abc").write_text("X:1")
+    told = subprocess.run(
+        [sys.executable, "-c", program], input=f'"{tmp_path}/a.abc"\n', capture_output=True, text=True, check=True
+    ).stdout
+    assert ("memory" in told.lower()) is limited
+    assert (str(size) in told) is not limited
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_a_child_process_that_computes_without_end_is_ended_by_the_system(name, tmp_path):
+    program = f"import sys\ndef read(*_, **__):\n    while True: pass\n{CHILDREN[name]}"
+    (tmp_path / "a.abc").write_text("X:1")
+    ended = subprocess.run([sys.executable, "-c", program], input=f'"{tmp_path}/a.abc"\n'.encode(), timeout=HANG)
+    assert ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("name", bombs.JSON)
