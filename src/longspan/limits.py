@@ -71,8 +71,10 @@ FREE_RATIO_BYTES = 64 * MIB
 The paper's rolls reach 92 as bytes and 316 as float64; deflate cannot exceed 1032, which zeros nearly reach.
 """
 OWN_RATIO = 100
-"""The same for a user's own arrays and Parquet tables, numbers of eight bytes of which take four times as much memory:
-what is measured seldom reaches 5, rolls as bytes 92."""
+OWN_FREE_BYTES = 16 * MIB
+"""The same for a user's own arrays and Parquet tables, at eight bytes for each number, of which a few copies are made:
+what is measured seldom reaches 5. Keys, of one byte, are like rolls.
+"""
 MEMBERS = 20_000
 """Arrays in an archive with one array per song: twice as many as ten Nottingham sets have."""
 DIRECTORY_BYTES = 4 * MIB
@@ -114,10 +116,15 @@ VOCABULARY = 500_000
 """Largest vocabulary kept from a text."""
 
 
-def most_unpacked(packed: int, ratio: int = ARCHIVE_RATIO) -> int:
+def most_unpacked(packed: int) -> int:
     """Number of bytes that an archive of `packed` bytes may unpack to.
 
     >>> most_unpacked(1000) == FREE_RATIO_BYTES
     True
     """
-    return min(ARCHIVE_BYTES, max(FREE_RATIO_BYTES, ratio * packed))
+    return min(ARCHIVE_BYTES, max(FREE_RATIO_BYTES, ARCHIVE_RATIO * packed))
+
+
+def most_of_own(packed: int) -> int:
+    """Number of bytes that the numbers of a user's own file of `packed` bytes may take."""
+    return min(ARCHIVE_BYTES, max(OWN_FREE_BYTES, OWN_RATIO * packed))

@@ -162,6 +162,9 @@ NPZ: dict[str, Bomb] = {
     "an archive in an archive": nested,
     "30 million equal symbols": lambda folder: equal_numbers(folder, {"inputs": ((30_000_000,), "<i8")}),
     "30 million equal numbers": lambda folder: equal_numbers(folder, {"inputs": ((30_000_000, 1), "<f8")}),
+    "60 million symbols of a byte": lambda folder: archive(
+        folder, {"inputs": header((60_000_000,)) + b"\0\1" * 30_000_000}
+    ),
     "30 million ids of a sequence": lambda folder: equal_numbers(
         folder, {"inputs": ((120, 1), "<f8"), "ids": ((30_000_000,), "<i8")}
     ),

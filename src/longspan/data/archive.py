@@ -49,9 +49,9 @@ from longspan.limits import (
     METADATA_CHARACTERS,
     NUMBERS,
     OCTAVE_SHIFT,
-    OWN_RATIO,
     SONGS,
     TOKENS,
+    most_of_own,
     most_unpacked,
 )
 
@@ -259,9 +259,12 @@ class _Rolls:
         with self._open(name) as array:
             return array.shape[0] if array.shape else 0
 
-    def _entries(self, name: str) -> int:
+    def _about(self, name: str) -> tuple[int, int]:
+        """The number of entries of an array, and the bytes that they take once they are understood."""
         with self._open(name) as array:
-            return math.prod(array.shape)
+            keys = array.dtype.itemsize == 1 and len(array.shape) > 1
+            count = math.prod(array.shape)
+            return count, count * (1 if keys else max(array.dtype.itemsize, 8))
 
     def width(self, name: str) -> int:
         """The number of columns of an array."""
@@ -296,12 +299,12 @@ class _Rolls:
 
     def own_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a user's own sequences, refused by their names and sizes before any is read."""
-        check_arrays(self.members, self._entries, self.path)
-        packed, unpacked = self.path.stat().st_size, sum(info.file_size for info in self.members.values())
-        if unpacked > (most := most_unpacked(packed, OWN_RATIO)):
+        check_arrays(self.members, lambda name: self._about(name)[0], self.path)
+        packed, taken = self.path.stat().st_size, sum(self._about(name)[1] for name in self.members)
+        if taken > (most := most_of_own(packed)):
             raise InputError(
-                f"{self.path} unpacks to {unpacked} bytes, more than the {most} allowed for its {packed}; use a part, "
-                "or save it without compression"
+                f"the numbers in {self.path} take {taken} bytes, more than the {most} allowed for its {packed}; use a "
+                "part, or save it without compression"
             )
         return {name: self.array(name) for name in self.members}
 

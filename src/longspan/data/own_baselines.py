@@ -29,7 +29,7 @@ MOST_OUTPUTS = 200
 RIDGE = 1e-3
 """Penalty on squared weights, as a share of the number of rows."""
 SMALLEST_VARIANCE = 1e-6
-AT_ONCE = 2**24
+AT_ONCE = 2**23
 """Numbers that the linear model sees at a time: all steps of a long sequence, each with its past, fill no memory."""
 
 

@@ -20,13 +20,12 @@ from longspan.errors import InputError
 from longspan.limits import (
     ARCHIVE_BYTES,
     NUMBERS,
-    OWN_RATIO,
     PARQUET_CHILD_BYTES,
     PARQUET_CHILD_SECONDS,
     TABLE_COLUMNS,
     TABLE_WORD,
     TABLE_WORD_BYTES,
-    most_unpacked,
+    most_of_own,
 )
 
 
@@ -67,7 +66,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     values = about.num_rows * about.num_columns
     if about.num_columns > TABLE_COLUMNS or values > NUMBERS:
         raise InputError(f"it has {about.num_rows} rows of {about.num_columns} columns, too many; use a part")
-    if 8 * values > (most := most_unpacked(path.stat().st_size, OWN_RATIO)):
+    if 8 * values > (most := most_of_own(path.stat().st_size)):
         raise InputError(
             f"its {values} values take {8 * values} bytes, more than the {most} allowed for a file of its size; use a "
             "part, or save it as CSV"
