@@ -26,7 +26,9 @@ Text = Annotated[str, Meta(max_length=2000)]
 Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Figure | Text | None
 """The value of a setting, as a config holds it."""
 
-Figures = dict[Text, Figure | None]
+Few = Meta(max_length=100)
+"""Of a list or dictionary whose parts are rows or columns of a table."""
+Figures = Annotated[dict[Text, Figure | None], Few]
 """Scores or counts by name."""
 
 

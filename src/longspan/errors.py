@@ -1,6 +1,9 @@
 """Errors that a user can cause and fix; the command line prints them as one line, without a traceback."""
 
+import os
+import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 
 LONGEST = 3000
 """Characters of a message; what a file holds in place of a name may have a million."""
@@ -44,3 +47,17 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def to_paste(*words: PurePath | str) -> str:
+    """A command of longspan to be pasted into a shell, where no name of a folder or a file can be anything else.
+
+    >>> to_paste("seal", PurePath("a; b")), to_paste("resume", PurePath("--plugin=b.py"))
+    ("longspan seal 'a; b'", 'longspan resume ./--plugin=b.py')
+    """
+    return shlex.join(["longspan", *map(_word, words)])
+
+
+def _word(word: PurePath | str) -> str:
+    text = str(word)
+    return f".{os.sep}{text}" if isinstance(word, PurePath) and text.startswith("-") else text

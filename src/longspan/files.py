@@ -356,13 +356,15 @@ def cache_directory() -> Path:
 
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_LINK = re.compile(r"(?<=\])(?=[(\[:])|(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\w)(?=@\w)", re.IGNORECASE)
+"""Places in links, in what they refer to, and in addresses of which many viewers make links."""
 
 
 def in_markdown(text: str) -> str:
     """Text from a folder, which may be of somebody else, in one line without tags, links and pictures.
 
     >>> in_markdown("a < b, **c** <script> ![](http://example.com)")
-    'a < b, **c** ‹script> ![] (http://example.com)'
+    'a < b, **c** ‹script> ![] (http: //example.com)'
     """
     shown = text if text.isprintable() else printable(text)
-    return _TAG.sub("‹", shown).replace("](", "] (").replace("][", "] [")
+    return _LINK.sub(" ", _TAG.sub("‹", shown))

@@ -55,7 +55,8 @@ TABLE_COLUMNS = 10_000
 TABLE_WORD = 256
 """Characters of a value in a table; a symbol hardly needs a longer name."""
 TABLE_WORD_BYTES = 256 * MIB
-"""Memory for the words of a column: NumPy stores each with the length of the longest, at four bytes per character."""
+"""Memory for the words of a table: NumPy stores each with the length of the longest of its column, at four bytes per
+character."""
 PARQUET_CHILD_BYTES = 3 * 2**30
 """Address space of the process in which pyarrow reads a table: `NUMBERS` numbers twice, and half a GB to start."""
 PARQUET_CHILD_SECONDS = 120
@@ -68,6 +69,11 @@ ARCHIVE_RATIO = 500
 FREE_RATIO_BYTES = 64 * MIB
 """Largest ratio of unpacked to packed size of an archive that unpacks to more than `FREE_RATIO_BYTES`.
 The paper's rolls reach 92 as bytes and 316 as float64; deflate cannot exceed 1032, which zeros nearly reach.
+"""
+OWN_RATIO = 100
+OWN_FREE_BYTES = 16 * MIB
+"""The same for a user's own arrays and Parquet tables, at eight bytes for each number, of which a few copies are made:
+what is measured seldom reaches 5. Keys, of one byte, are like rolls.
 """
 MEMBERS = 20_000
 """Arrays in an archive with one array per song: twice as many as ten Nottingham sets have."""
@@ -117,3 +123,8 @@ def most_unpacked(packed: int) -> int:
     True
     """
     return min(ARCHIVE_BYTES, max(FREE_RATIO_BYTES, ARCHIVE_RATIO * packed))
+
+
+def most_of_own(packed: int) -> int:
+    """Number of bytes that the numbers of a user's own file of `packed` bytes may take."""
+    return min(ARCHIVE_BYTES, max(OWN_FREE_BYTES, OWN_RATIO * packed))

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from longspan.arms.records import DEFINITION, read_studies
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.playing.packing import measure_if_here, pack
 from longspan.pretrained import located
 from longspan.reporting.methods_pages import methods_content
@@ -93,7 +93,7 @@ def _with_player(report: RunReport, run: Run) -> RunReport:
     except InputError as error:
         return msgspec.structs.replace(report, no_player=str(error))
     if len(packed.content) > MOST_PLAYED:
-        return msgspec.structs.replace(report, no_player=f"it is large; `longspan play {run.path}` makes its own")
+        return msgspec.structs.replace(report, no_player=f"it is large; `{to_paste('play', run.path)}` makes its own")
     return msgspec.structs.replace(report, player=packed.measured(measure_if_here(run, packed.precision)))
 
 

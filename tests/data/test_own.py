@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from longspan.data import own_baselines
 from longspan.data.own import Sequences
 from longspan.errors import InputError
 from tests.support.catalog import tiny_labels, tiny_series
@@ -164,3 +165,27 @@ def test_symbols_know_what_comes_before_the_first():
 def test_what_cannot_be_understood_is_one_error(arguments, said):
     with pytest.raises(InputError, match=said):
         Sequences(**arguments)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes", "keys", "symbols, then a number at the end"])
+def test_a_sequence_seen_part_by_part_has_the_same_baselines(kind, monkeypatch):
+    """Steps of a part see those of the part before it, and steps without a target count in no part."""
+    random = np.random.default_rng(0)
+    made = {
+        "numbers": lambda: Sequences([np.cumsum(random.normal(size=(60, 2)), axis=0) for _ in range(9)]),
+        "classes": lambda: Sequences(
+            [random.normal(size=(60, 2)) for _ in range(9)],
+            [np.where(random.random(60) < 0.3, np.nan, random.integers(0, 3, 60)) for _ in range(9)],
+            target_kind="symbols",
+        ),
+        "keys": lambda: Sequences([random.integers(0, 2, (60, 3)) for _ in range(9)]),
+        "symbols, then a number at the end": lambda: Sequences(
+            [random.integers(0, 4, 20) for _ in range(40)], list(random.normal(size=40))
+        ),
+    }
+    data = made[kind]()
+    whole = rows(data)
+    for numbers in (1, 100):
+        monkeypatch.setattr(own_baselines, "AT_ONCE", numbers)
+        for label, figures in rows(data).items():
+            assert figures == pytest.approx(whole[label], rel=1e-9)

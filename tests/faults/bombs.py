@@ -88,6 +88,15 @@ def zeros(folder: Path, shape: tuple[int, ...], descr: str = "|u1", packing: int
     return folder / "a.npz"
 
 
+def equal_numbers(folder: Path, names: dict[str, tuple[tuple[int, ...], str]], noise: int = 500_000) -> Path:
+    """Arrays of zeros, beside bytes that keep the archive from being refused for how well it is packed."""
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, (shape, descr) in names.items():
+            file.writestr(f"{name}.npy", header(shape, descr) + bytes(int(np.prod(shape)) * np.dtype(descr).itemsize))
+        file.writestr("noise", np.random.default_rng(0).bytes(noise))
+    return folder / "a.npz"
+
+
 def many_members(folder: Path, count: int) -> Path:
     song = header((2, 88)) + bytes(176)
     return archive(folder, {f"{number}": song for number in range(count)}, zipfile.ZIP_STORED)
@@ -151,6 +160,20 @@ NPZ: dict[str, Bomb] = {
     "packed by LZMA": lambda folder: zeros(folder, (100_000, 88), packing=zipfile.ZIP_LZMA),
     "packed by bzip2": lambda folder: zeros(folder, (100_000, 88), packing=zipfile.ZIP_BZIP2),
     "an archive in an archive": nested,
+    "30 million equal symbols": lambda folder: equal_numbers(folder, {"inputs": ((30_000_000,), "<i8")}),
+    "30 million equal numbers": lambda folder: equal_numbers(folder, {"inputs": ((30_000_000, 1), "<f8")}),
+    "60 million symbols of a byte": lambda folder: archive(
+        folder, {"inputs": header((60_000_000,)) + b"\0\1" * 30_000_000}
+    ),
+    "30 million ids of a sequence": lambda folder: equal_numbers(
+        folder, {"inputs": ((120, 1), "<f8"), "ids": ((30_000_000,), "<i8")}
+    ),
+    "60 million lengths": lambda folder: equal_numbers(
+        folder, {"inputs": ((120, 1), "<f8"), "lengths": ((60_000_000,), "<i8")}, 1_000_000
+    ),
+    "arrays that no data have": lambda folder: equal_numbers(
+        folder, {"inputs": ((120, 1), "<f8"), "x": ((30_000_000,), "<f8"), "y": ((30_000_000,), "<f8")}, 1_000_000
+    ),
     "90 million stored tokens": lambda folder: stored_text(folder, 30_000_000),
     "a vocabulary of 5 million": long_metadata,
     "2.9 million songs of a frame": many_songs,
@@ -217,6 +240,22 @@ def long_category(folder: Path, letters: int) -> Path:
     return folder / "a.parquet"
 
 
+def columns_of_words(count: int, rows: int) -> list[list[str]]:
+    """Columns of short words and one long one, which decides what NumPy takes for each of them."""
+    return [["x" * 256, *"y" * (rows - 1)] for _ in range(count)]
+
+
+def words_in_parquet(folder: Path, count: int, rows: int) -> Path:
+    columns = {f"c{number}": words for number, words in enumerate(columns_of_words(count, rows))}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "a.parquet", compression="zstd")
+    return folder / "a.parquet"
+
+
+def equal_numbers_in_parquet(folder: Path, rows: int) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(rows)}), folder / "a.parquet", compression="zstd")
+    return folder / "a.parquet"
+
+
 def long_words(folder: Path, letters: int) -> Path:
     """Arrays of a single word, as NumPy has them, packed."""
     return archive(folder, {"inputs": header((2,), f"<U{letters}") + bytes(8 * letters)})
@@ -237,6 +276,15 @@ TABLES: dict[str, Bomb] = {
     ),
     "a word of 60 million letters in Parquet": lambda folder: long_word(folder, 60_000_000),
     "a category of 20 million letters in Parquet": lambda folder: long_category(folder, 20_000_000),
+    "40 columns of words": plain(
+        "a.csv",
+        lambda: [
+            ",".join(f"c{number}" for number in range(40)).encode() + b"\n",
+            *(",".join(row).encode() + b"\n" for row in zip(*columns_of_words(40, 20_000), strict=True)),
+        ],
+    ),
+    "40 columns of words in Parquet": lambda folder: words_in_parquet(folder, 40, 20_000),
+    "60 million equal numbers in Parquet": lambda folder: equal_numbers_in_parquet(folder, 60_000_000),
     "a word of 30 million letters": lambda folder: long_words(folder, 30_000_000),
 }
 

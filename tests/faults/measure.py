@@ -21,6 +21,8 @@ from longspan.data.musicxml import read_score
 from longspan.errors import InputError
 from longspan.files import read_json
 from longspan.recipes import read_settings
+from longspan.training.runs import Run
+from longspan.training.setup import trained_model
 
 ADDRESS_SPACE = 6 * 2**30
 """A bomb that goes off must not take the machine with it."""
@@ -41,10 +43,16 @@ def numpy_arrays(path: Path) -> None:
             array.sum()
 
 
+def model(path: Path) -> None:
+    """The weights of a run, in the shapes that its settings and its data ask for."""
+    trained_model(Run.open(path))
+
+
 READERS = {
     "import": import_and_describe,
     "words": lambda path: import_and_describe(path, unit="word"),
     "score": read_score,
+    "model": model,
     "settings": read_settings,
     "results": lambda path: read_lines(path, SlotResult),
     "json": lambda path: read_json(path, dict, "restore it"),

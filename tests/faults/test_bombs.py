@@ -4,7 +4,10 @@ Every arm has a control: the library underneath, given the same kind of file, do
 exception, so that a measure that always says "little" would be found out.
 """
 
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 
 import mido
@@ -12,13 +15,14 @@ import numpy as np
 import pytest
 
 from longspan import limits
-from longspan.data import MusicData, TextData
+from longspan.data import MusicData, Sequences, TextData
 from longspan.data.archive import BLOCK, read_set, write_set
 from longspan.data.midi import read_notes
 from longspan.data.text import _start_of_character, load_text_file
 from longspan.data.zips import open_zip
 from longspan.errors import InputError
 from tests.faults import bombs
+from tests.faults.conftest import HANG
 
 MOST = 300 * 10**6
 
@@ -76,6 +80,44 @@ def test_a_score_takes_little_memory_whatever_it_holds(name, measured, tmp_path)
     assert found.bytes < MOST
     expected = "accepted" if "elements" in name or "parts" in name else "refused"  # these are scores without notes
     assert found.outcome == expected, found
+
+
+CHILDREN = {
+    "scores": (
+        "from longspan.data import score_child as child; from types import ModuleType, SimpleNamespace\n"
+        "child.CHILD_BYTES, child.CHILD_SECONDS = 2**29, 1\n"
+        "sys.modules['music21'] = made = ModuleType('music21')\n"
+        "made.converter = SimpleNamespace(parseData=read)\n"
+        "child.main()"
+    ),
+    "tables": (
+        "from longspan.data import parquet_child as child\n"
+        "child.PARQUET_CHILD_BYTES, child.PARQUET_CHILD_SECONDS, child.read_columns = 2**29, 1, read\n"
+        "child.main('x', '.')"
+    ),
+}
+"""The processes in which others' libraries read files, with low limits and a library that is asked for too much."""
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_child_process_has_no_more_memory_than_its_limit(name, limited, tmp_path):
+    size = 2**30 if limited else 2**20
+    program = f"import sys\ndef read(*_, **__): raise ValueError(len(bytearray({size})))\n{CHILDREN[name]}"
+    (tmp_path / "a.abc").write_text("X:1")
+    told = subprocess.run(
+        [sys.executable, "-c", program], input=f'"{tmp_path}/a.abc"\n', capture_output=True, text=True, check=True
+    ).stdout
+    assert ("memory" in told.lower()) is limited
+    assert (str(size) in told) is not limited
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+def test_a_child_process_that_computes_without_end_is_ended_by_the_system(name, tmp_path):
+    program = f"import sys\ndef read(*_, **__):\n    while True: pass\n{CHILDREN[name]}"
+    (tmp_path / "a.abc").write_text("X:1")
+    ended = subprocess.run([sys.executable, "-c", program], input=f'"{tmp_path}/a.abc"\n'.encode(), timeout=HANG)
+    assert ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("name", bombs.JSON)
@@ -168,6 +210,27 @@ def test_rolls_of_any_type_and_order_are_read_in_blocks(tmp_path, dtype, order):
         np.testing.assert_array_equal(data.splits[split][0], song)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("inputs", [np.arange(600_000.0)[:, None], np.arange(600_000) % 7], ids=["numbers", "symbols"])
+def test_arrays_of_more_bytes_than_a_table_of_contents_are_read(tmp_path, save, inputs):
+    """Without compression they were refused for their table of contents, which has a hundred bytes."""
+    save(tmp_path / "a.npz", inputs=inputs)
+    data = read_set(tmp_path / "a.npz", "x")
+    assert isinstance(data, Sequences)
+    assert data.split_figures("train").steps == 360_000
+
+
+def test_a_large_vocabulary_that_is_stored_without_compression_is_read(tmp_path):
+    vocabulary = ("\n", *(f"{number:0200}" for number in range(6_000)))
+    splits = {name: np.zeros(limits.FREE_RATIO_BYTES // 4, np.int32) for name in ("train", "valid", "test")}
+    data = TextData("x", "word", vocabulary, splits, 0)
+    write_set(tmp_path / "a.npz", data)
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+        assert archive.getinfo("metadata.npy").file_size > limits.DIRECTORY_BYTES
+    assert read_set(tmp_path / "a.npz", "x").fingerprint == data.fingerprint
+
+
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_a_text_of_several_blocks_is_read_whole(tmp_path, unit):
     lines = [f"line {n % 99} ä\U0001f3b5 of {'many ' * (n % 7)}words\n" for n in range(60_000)]
@@ -186,6 +249,14 @@ def test_a_song_of_an_hour_is_read(tmp_path):
     path = tmp_path / "a.mid"
     path.write_bytes(bombs.midi(bombs.track(second * 3600), ticks=40))
     assert len(read_notes(path).notes) == 20 * 3600
+
+
+def test_a_long_sequence_is_not_held_with_the_past_of_every_step(measured, tmp_path):
+    """The linear predictor of 64 MB of symbols took more than five gigabytes."""
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 50, 1_000_000))
+    found = measured("import", tmp_path / "a.npy")
+    assert found.outcome == "accepted", found
+    assert found.bytes < 2 * MOST
 
 
 def test_an_unusual_packing_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):

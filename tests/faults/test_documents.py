@@ -1,7 +1,9 @@
 """What a document of somebody else's folder could do: allocate, hand over a command, or contradict the data."""
 
 import hashlib
+import itertools
 import json
+import re
 import shlex
 import shutil
 import sqlite3
@@ -12,8 +14,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from longspan import pretrained
+import longspan
+from longspan import pretrained, train
+from longspan.cli import COMMANDS
 from longspan.cli import run as command
+from longspan.cli.sample_media import medium_of
+from longspan.cli.sample_options import SampleOptions
+from longspan.cli.train import _say_how_to_go_on, next_commands
 from longspan.config import TrainConfig
 from longspan.data import Sequences
 from longspan.data.archive import read_set, write_set
@@ -21,13 +28,14 @@ from longspan.diagnostics.diagnosis import kept_diagnosis
 from longspan.diagnostics.remedies import Prescriber
 from longspan.errors import InputError
 from longspan.limits import JSON_BYTES
+from longspan.memory import memory_of
 from longspan.reporting.run_report import run_report
 from longspan.reporting.study_report import study_report
 from longspan.search.result import StudyFolder
 from longspan.search.space import define
 from longspan.search.study import create_or_continue
 from longspan.training.rounding import SCALE
-from longspan.training.runs import Run
+from longspan.training.runs import Run, UnsealedRun, create_run
 from longspan.training.seals import SealedFolder
 from tests.support.reproduction_results import JSB, study_result
 
@@ -123,6 +131,50 @@ def test_remedies_quote_the_names_of_a_run(run_path, in_python):
     else:
         assert shlex.split(train)[:5] == ["longspan", "train", evil, "--data", evil]
         assert shlex.split(prescribe.resume("x", 9).command)[2] == str(shell_path)
+
+
+UNQUOTED = re.compile(rf"\blongspan (?:{'|'.join(COMMANDS)})\b[^`]*\{{")
+"""A command with a value in it, as it would stand in an f-string."""
+
+
+@pytest.mark.parametrize("folder", ["a; touch owned; b", "$(touch owned)", "--plugin=owned.py", "it's"])
+def test_every_command_that_is_suggested_quotes_the_folder_of_the_run(run_path, monkeypatch, capsys, folder):
+    monkeypatch.chdir(run_path.parent)
+    run_path = run_path.rename(folder).relative_to(".")
+    named = shlex.join(["longspan", "X", str(run_path) if folder[0] != "-" else f"./{folder}"]).partition(" X ")[2]
+    run = Run.open(run_path)
+    told = [str(UnsealedRun(run_path)), next_commands(run, "test")]
+    with pytest.raises(InputError) as error:
+        memory_of(run)
+    told.append(str(error.value))
+    with pytest.raises(InputError) as error:
+        create_run(run_path, run.config, run.data, {})
+    told.append(str(error.value))
+    (run_path / "status.json").write_text("{}")
+    with pytest.raises(InputError) as error:
+        _ = run.status
+    told.append(str(error.value))
+    (run_path / "model.safetensors").unlink()
+    with pytest.raises(InputError) as error:
+        run.read_model()
+    told.append(str(error.value))
+    (run_path / "checksums.json").unlink()
+    with pytest.raises(InputError) as error:
+        Run.open(run_path)
+    told.append(str(error.value))
+    _say_how_to_go_on(run, -1.0, False)
+    told.append(capsys.readouterr().out)
+    for text in told:
+        commands = re.findall(r"longspan (?:seal|resume|remember|evaluate|diagnose|sample) .*", text)
+        assert commands, text
+        assert all(named in each for each in commands), text
+
+
+def test_no_command_is_put_together_without_quotes():
+    sources = sorted(Path(longspan.__file__).parent.rglob("*.py"))
+    lines = [f"{source.name}: {line.strip()}" for source in sources for line in source.read_text().splitlines()]
+    assert [line for line in lines if UNQUOTED.search(line)] == []
+    assert UNQUOTED.search('f"`longspan data get {name}` fetches it"')  # the control
 
 
 @pytest.mark.parametrize("name", ["recipe", "data"])
@@ -238,3 +290,129 @@ def test_a_text_of_no_known_unit_is_refused(tmp_path):
 
 def test_a_very_long_value_is_not_repeated_in_a_message():
     assert len(str(InputError("x" * 10**7 + "\x1b" * 10**4))) < 5000
+
+
+def test_no_file_has_more_checksums_than_a_kill_can_leave(run_path):
+    """Every one of them was compared with the beginning of the lines that a resumed run cuts: hours of hashing."""
+    document = json.loads((run_path / "checksums.json").read_text())
+    document["metrics.jsonl"] *= 1000
+    (run_path / "checksums.json").write_text(json.dumps(document))
+    for use in (lambda: Run.open(run_path), lambda: SealedFolder(run_path).truncate("metrics.jsonl", 0)):
+        with pytest.raises(InputError, match=r"checksums\.json cannot be read"):
+            use()
+
+
+@pytest.mark.parametrize("output", ["softmax", "factored", "tree"])
+def test_the_shapes_of_a_model_cost_nothing_however_many_symbols_its_data_claim(run_path, measured, output):
+    """A tree of words was planted for the sake of its shape: minutes and gigabytes, out of two kilobytes."""
+    size = 1_000_000
+    change(run_path, "config.json", config__output=output, data__size=size, data__kind="classes", data__input_size=9)
+    found = measured("model", run_path)
+    assert found.outcome == "refused", found
+    assert "are not those of its model" in found.message
+    assert found.bytes < 100 * 10**6
+    change(run_path, "config.json", data__size=16 * size)
+    with pytest.raises(InputError, match="size must be a whole number"):
+        Run.open(run_path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"splits": {f"s{number}": {} for number in range(1000)}},
+        {"baselines": {f"b{number}": {} for number in range(1000)}},
+        {"splits": {"train": {f"n{number}": 1.0 for number in range(1000)}}},
+    ],
+    ids=["splits", "baselines", "sizes"],
+)
+def test_a_result_has_few_rows_and_columns(run_path, values):
+    """A table of the splits by their sizes had half a million of each, out of 8 MB."""
+    change(run_path, "result.json", **values)
+    with pytest.raises(InputError, match=r"result\.json cannot be read"):
+        run_report(Run.open(run_path))
+
+
+def test_a_study_shows_the_settings_that_there_are(tmp_path):
+    """Each trial could name others, and the page has a column and a chart for every one of them."""
+    result = msgspec.to_builtins(study_result(JSB, [-8.5, -8.9, -9.1]))
+    for number, trial in enumerate(result["trials"]):
+        trial["settings"] |= {"no_setting": number, "learning_rate": 0.1 * number}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    report = study_report(StudyFolder.read(tmp_path))
+    assert [scatter.setting for scatter in report.scatters] == ["learning_rate"]
+    assert all("no_setting" not in trial.settings for trial in report.trials)
+
+
+KERNEL = {"window": 100, "sharpness": 0.0, "fading": 0.5}
+CACHE = {"memory": "cache", "kernels": [KERNEL] * 3, "shares": [0.7, 0.1, 0.1, 0.1], "fit": {}}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kernels": [KERNEL | {"fading": "x"}] * 3},
+        {"kernels": [KERNEL | {"fading": 1e308}] * 3},
+        {"kernels": [KERNEL | {"sharpness": 1e308}] * 3},
+        {"kernels": [KERNEL | {"window": 1.5}] * 3},
+        {"kernels": [KERNEL | {"window": 10**12}] * 3},
+        {"kernels": [KERNEL | {"window": True}] * 3},
+        {"kernels": [], "shares": [1.0]},
+        {"kernels": [KERNEL] * 1000, "shares": [1.0] + [0.0] * 1000},
+    ],
+    ids=str,
+)
+def test_a_cache_of_impossible_kernels_is_refused(tmp_path, values):
+    run_path = Path(shutil.copytree(pretrained.HOME / "austen", tmp_path / "austen"))
+    (run_path / "memory.json").write_text(json.dumps(CACHE | {"model": Run.open(run_path).model_checksum()}))
+    SealedFolder(run_path).seal()
+    assert memory_of(Run.open(run_path)).name == "cache"  # the control
+    change(run_path, "memory.json", **values)
+    with pytest.raises(InputError, match="longspan remember"):
+        memory_of(Run.open(run_path))
+
+
+def test_chunks_that_no_memory_holds_are_refused_where_a_run_is_examined(tmp_path, capsys):
+    run_path = Path(shutil.copytree(pretrained.HOME / "bach", tmp_path / "bach"))
+    change(run_path, "config.json", config__lanes=65_536, config__chunk_length=1_000_000)
+    assert command(["diagnose", str(run_path)]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "GB of memory" in told
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"labels": ["a"]}, {"labels": ["a"] * 9}, {"labels": ["a", "b", "x" * 10**6]}, {"columns": ["a"] * 5}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_the_names_in_stored_data_are_as_many_as_there_are_symbols(tmp_path, stored, changes):
+    """A run was trained on them that nobody could open again."""
+    metadata = json.loads(str(stored["metadata"]))
+    if "columns" in changes:
+        numbers = Sequences([np.arange(24).reshape(12, 2) / 7 for _ in range(12)], name="x")
+        write_set(tmp_path / "x.npz", numbers)
+        stored = dict(np.load(tmp_path / "x.npz", allow_pickle=False))
+        metadata = json.loads(str(stored["metadata"]))
+    for description, refused in (({}, False), (changes, True)):
+        metadata["description"] |= description
+        np.savez_compressed(tmp_path / "y.npz", **stored | {"metadata": np.array(json.dumps(metadata))})
+        if refused:
+            with pytest.raises(InputError, match="import their source again"):
+                read_set(tmp_path / "y.npz", "y")
+        else:
+            read_set(tmp_path / "y.npz", "y")
+
+
+def test_a_sample_takes_the_memory_of_its_own_labels(tmp_path, capfd):
+    """NumPy would give every label of the run the length of the longest."""
+    names = ["".join(pair) for pair in itertools.product("abcdefghijkl", repeat=3)][:1700]
+    data = Sequences([np.array(names)[np.arange(1700) % 1700] for _ in range(4)], name="x")
+    trained = train("sgd", data, hidden_size=3, max_epochs=1, run_dir=tmp_path / "run", lanes=1)
+    change(trained.run.path, "config.json", data__labels=[*names[:-1], "x" * 257])
+    with pytest.raises(InputError, match="labels"):
+        Run.open(trained.run.path)
+    change(trained.run.path, "config.json", data__labels=[*names[:-1], "x" * 256])
+    medium = medium_of(SampleOptions(trained.run.path), Run.open(trained.run.path).data)
+    found = medium.finish(np.array([0, 1, 0]))
+    assert found.tolist() == [names[0], names[1], names[0]]
+    assert found.dtype == "<U3"

@@ -17,7 +17,7 @@ from longspan.cli.study_display import show_result
 from longspan.errors import InputError
 from longspan.search import sqlite_files
 from longspan.search.result import kept_result
-from longspan.search.slots import MOST_SLOTS, REFERENCE_SLOTS, Outcome
+from longspan.search.slots import MOST_DEATHS, MOST_SLOTS, REFERENCE_SLOTS, Outcome
 from longspan.search.sqlite_files import BoundedConnection
 from longspan.search.storage import Patience, default_url, explain_outage, is_outage, outages, patiently
 from longspan.search.study import Study, create_or_continue, open_study
@@ -127,6 +127,44 @@ def test_a_worker_without_a_name_of_a_worker_is_waited_for_like_one_elsewhere(st
     joined = open_study(study.url, "tiny")
     assert joined.claim("other").slot == 1
     assert joined.claim("other") is None
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"UPDATE trial_user_attributes SET value_json = '{DEEP}' WHERE key = 'slot'",
+        f"UPDATE study_user_attributes SET value_json = '{DEEP}' WHERE key = 'slots'",
+        f"UPDATE study_user_attributes SET value_json = '{DEEP}' WHERE key = 'definition'",
+        "UPDATE trial_intermediate_values SET intermediate_value = 'x'",
+        "UPDATE trial_intermediate_values SET intermediate_value = x'ff'",
+        "UPDATE trial_intermediate_values SET intermediate_value = 1e300",
+        "UPDATE trial_intermediate_values SET step = 'x'",
+        "UPDATE trial_intermediate_values SET step = 1e300",
+        "UPDATE trial_intermediate_values SET step = -1",
+    ],
+    ids=lambda statement: statement[:60],
+)
+def test_what_no_worker_has_written_is_damage(study, statement):
+    """Lists in lists end the interpreter's stack, and SQLite keeps words in a column of numbers."""
+    claim = study.claim("me")
+    claim.report([{"epoch": 1, "valid_log_likelihood": -1.0}])
+    assert open_study(study.url, "tiny").slots()[0].curve == {1: -1.0}  # the control
+    with closing(sqlite3.connect(study.url.removeprefix("sqlite:///"))) as database, database:
+        database.execute(statement)
+    with pytest.raises(InputError, match="is damaged"):
+        open_study(study.url, "tiny").slots()
+
+
+def test_the_reason_for_giving_a_slot_up_is_as_short_as_reasons_are(study):
+    """One of a megabyte was shown, and made a result that could not be read again."""
+    for _ in range(MOST_DEATHS):
+        study.fail(study.claim("me"), "x" * 10**6)
+    slot = open_study(study.url, "tiny").slots()[0]
+    assert slot.status == "lost"
+    assert msgspec.convert(msgspec.to_builtins(slot.outcome), Outcome) == slot.outcome
 
 
 @pytest.mark.parametrize(

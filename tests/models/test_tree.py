@@ -84,9 +84,25 @@ def test_a_trained_tree_is_read_again(tmp_path):
     assert len(trained.sample(length=20)) > 0
 
 
+def test_a_compiled_construction_plants_the_same_tree_and_shapes_need_none(monkeypatch):
+    rates = np.random.default_rng(0).random(50)
+
+    def make():
+        return HuffmanTree.initial(4, rates, 0.1, key=jax.random.key(0))
+
+    for one, other in zip(jax.tree.leaves(make()), jax.tree.leaves(jax.jit(make)()), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    monkeypatch.setattr("longspan.models.tree.huffman_paths", lambda rates: pytest.fail("a tree was planted"))
+    shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(make))]
+    monkeypatch.undo()
+    assert shapes == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(make())]
+
+
 def test_a_single_word_is_refused():
     with pytest.raises(InputError, match="at least two, got 1"):
         huffman_paths(np.ones(1))
+    with pytest.raises(InputError, match="at least two, got 1"):  # before a run folder is made
+        jax.eval_shape(lambda: HuffmanTree.initial(4, np.ones(1), 0.1, key=jax.random.key(0)))
 
 
 @pytest.mark.parametrize("words", [2, 3, WORDS, 300])

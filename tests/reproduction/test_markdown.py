@@ -144,5 +144,5 @@ HOSTILE = "net <script>alert(1)</script>\n\n# h\n![](http://example.com) | x"
 def test_texts_of_a_folder_of_results_are_no_markup():
     page = markdown_table(["", "value"], [[HOSTILE, "**-8.5**"]])
     assert page.splitlines()[2:] == [
-        r"| net ‹script>alert(1)‹/script>\n\n# h\n![] (http://example.com) ¦ x | **-8.5** |"
+        r"| net ‹script>alert(1)‹/script>\n\n# h\n![] (http: //example.com) ¦ x | **-8.5** |"
     ]

@@ -528,6 +528,24 @@ def test_no_form_of_a_url_shows_its_password(url):
         assert "RET" not in text
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://me:SEC%40RET@host/kept/", "404 for https://me:SEC%40RET@host/kept"),
+        ("https://me:SEC%40RET@host/kept/", "SEC@RET is wrong"),
+        ("simplecache::https://me:SECRET@host/kept", "404 for https://me:SECRET@host/kept/x"),
+        ("s3://bucket/kept?token=SEC%2FRET", "no token=SEC%2FRET, SEC/RET"),
+        ("postgresql+psycopg://me:SEC%40RET@host/x", "postgresql://me:SEC%40RET@host:5432/x failed"),
+        ("sftp://me:SEC:RET@host/kept", "no SEC:RET"),
+    ],
+)
+def test_an_error_is_told_without_the_secrets_of_a_url_however_it_writes_them(url, told):
+    reason = storage.reason_of(OSError(told), url)
+    assert "SEC" not in reason
+    assert "RET" not in reason
+    assert reason.count("***") == told.count("SEC")
+
+
 def test_what_is_no_secret_is_shown():
     assert (
         storage.hide_password("postgresql+psycopg://me:x@host:5433/studies") == "postgresql://me:***@host:5433/studies"
@@ -563,3 +581,12 @@ def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
             study._attempts.engine.begin() as connection,
         ):
             connection.execute(sqlalchemy.text("CREATE TABLE mine (id INTEGER)"))
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/study.db", "loop/study.db"])
+def test_a_place_that_leads_nowhere_is_a_storage_that_is_not_there(tmp_path, monkeypatch, name):
+    """A home of nobody and a link to itself were errors of other types."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match="storage"):
+        open_study(storage.normalized(f"sqlite:///{name}"))

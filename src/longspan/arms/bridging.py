@@ -20,7 +20,7 @@ import msgspec
 
 from longspan import __version__, recipes
 from longspan.arms.protocol import LETTER_SETTINGS, Shard
-from longspan.arms.records import Settings, read_lines
+from longspan.arms.records import Settings, read_together
 from longspan.arms.runner import append_line, processor_name
 from longspan.bounds import Seconds, Share, Text, Whole
 from longspan.config import TrainConfig, as_dict
@@ -38,6 +38,8 @@ SPANS = (10, 30, 100, 200)
 TUNING_SLOTS, SEEDS = 8, 5
 SECONDS = 20.0
 """Processor seconds of one run."""
+MOST_DIFFERENT = 100
+"""Tasks, spans or methods of a folder of results: each is a table, a column or a row."""
 DRAW_SEED = 2012
 FIRST_FRESH_SEED = 100
 """Seeds of the runs that count start here; the slots that tune have smaller ones."""
@@ -146,8 +148,12 @@ def read_attempts(place: Path) -> list[Attempt]:
     """All results in a folder or file, each run once, sorted."""
     files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
     found: dict[tuple, Attempt] = {}
-    for attempt in (attempt for file in files for attempt in read_lines(file, Attempt)):
+    for attempt in read_together(files, Attempt):
         found.setdefault(attempt.key, attempt)
+    for place_in_key, what in enumerate(("task", "span", "method")):
+        different = len({key[place_in_key] for key in found})
+        if different > MOST_DIFFERENT:
+            raise InputError(f"{place} has results of {different} {what}s, more than the {MOST_DIFFERENT} of a table")
     return [found[key] for key in sorted(found)]
 
 

@@ -168,6 +168,8 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
         unknown = sorted(set(self.arms) - KNOWN_ARMS)
         if unknown or not self.arms:
             raise ValueError(f"arms cannot be {unknown[0]!r}" if unknown else "there are no arms")
+        if self.kind not in FIXED:
+            raise ValueError(f"methods are not compared on {self.kind}")
 
     @functools.cached_property
     def identity(self) -> str:

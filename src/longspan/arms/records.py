@@ -6,7 +6,7 @@ run over all slots.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
@@ -128,11 +128,15 @@ def read_lines_after(file: Path, start: int, kind: type[Line]) -> tuple[list[Lin
 
 def read_all(files: Iterable[Path], kind: type[Line]) -> list[Line]:
     """Read the lines of one kind from those of the files that hold it."""
-    chosen = [file for file in files if kind_of(file) is kind]
-    size = sum(os.path.getsize(file) for file in chosen)
+    return read_together([file for file in files if kind_of(file) is kind], kind)
+
+
+def read_together(files: Sequence[Path], kind: type[Line]) -> list[Line]:
+    """Read the lines of all files, which together may be as large as one."""
+    size = sum(os.path.getsize(file) for file in files)
     if size > RESULTS_BYTES:
-        raise InputError(f"{len(chosen)} files of results have {size} bytes, more than the {RESULTS_BYTES} allowed")
-    return [line for file in chosen for line in read_lines(file, kind)]
+        raise InputError(f"{len(files)} files of results have {size} bytes, more than the {RESULTS_BYTES} allowed")
+    return [line for file in files for line in read_lines(file, kind)]
 
 
 def kind_of(file: Path) -> type | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from longspan import __version__
-from longspan.errors import InputError, printable
+from longspan.errors import InputError, printable, to_paste
 from longspan.registry import loaded_plugins, plugins_of_environment
 from longspan.terminal import escape_errors, put_out_json, say
 
@@ -89,7 +89,7 @@ def _dispatch(arguments: list[str]) -> int:
     name, *rest = arguments
     if name in FORMER:
         run = next((word for word in rest if not word.startswith("-")), "RUN")
-        raise InputError(f"{name} has become {FORMER[name]}, which measures more: longspan {FORMER[name]} {run}")
+        raise InputError(f"{name} has become {FORMER[name]}, which measures more: {to_paste(FORMER[name], run)}")
     if name not in COMMANDS:
         raise InputError(f"unknown command {name!r}: expected one of {', '.join(COMMANDS)}")
     rest, plugins = split_plugins(rest)

@@ -15,7 +15,7 @@ from longspan import cli, runtime
 from longspan.arms.protocol import COUNTED_SEED, Definition, Shard, check_data
 from longspan.arms.records import RESULTS, SlotResult, merge, read_all
 from longspan.cli.options import load_data, parse
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.registry import child_command
 from longspan.runtime import first_interrupt
 from longspan.search.storage import import_optuna, url_from
@@ -120,7 +120,7 @@ def _say_how_it_ended(options: CompareMethodsOptions, interrupted: Callable[[], 
     else:
         told = f"Done here; other processes are at {left} of the {what}" if left else f"All {what} are done"
         told += f" (shard {options.shard})"
-    say(f"{told}; `longspan merge {options.out}` joins results.\n")
+    say(f"{told}; `{to_paste('merge', options.out)}` joins results.\n")
     return cli.DONE
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from longspan.cli import print_json
 from longspan.cli.options import parse, pick, progress_bar
 from longspan.data.benchmarks import DEFAULT_SPAN
-from longspan.errors import printable
+from longspan.errors import printable, to_paste
 from longspan.metrics import METRICS, number
 from longspan.terminal import Console, say
 
@@ -147,7 +147,7 @@ def _get(arguments: list[str]) -> None:
     if options.json:
         print_json({"name": content.name, "fingerprint": content.fingerprint})
     else:
-        line = printable(f"{content.name} is ready: `longspan train --data {content.name}`")
+        line = printable(f"{content.name} is ready: `{to_paste('train', '--data', content.name)}`")
         Console(highlight=False).print(line, markup=False)
 
 
@@ -196,7 +196,7 @@ def _import(arguments: list[str]) -> None:
         print_json({**asdict(summary), "path": str(report.path), "files": report.files, "skipped": skipped})
         return
     _show_summary(summary)
-    Console(highlight=False).print(f"Next:  longspan train --data {options.name}", markup=False)
+    Console(highlight=False).print(f"Next:  {to_paste('train', '--data', options.name)}", markup=False)
 
 
 def _remove(arguments: list[str]) -> None:

@@ -1,7 +1,6 @@
 """`longspan diagnose`: how far a model remembers, how it was trained, what is wrong and what to do."""
 
 import math
-import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import tyro
 
 from longspan import cli, runtime
 from longspan.cli.options import load_data_of, parse
+from longspan.errors import to_paste
 from longspan.terminal import Console
 from longspan.training.runs import Run
 
@@ -85,7 +85,7 @@ def lines_of(found) -> Iterator[str]:
     yield from _unit_lines(seen)
     yield from _training_lines(seen)
     yield ""
-    yield f"Drawn:  longspan report {shlex.quote(seen.run)} -o report.html"
+    yield f"Drawn:  {to_paste('report', Path(seen.run), '-o', 'report.html')}"
 
 
 def _finding_lines(number: int, finding) -> Iterator[str]:

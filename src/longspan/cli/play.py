@@ -11,7 +11,7 @@ from longspan.cli import print_json
 from longspan.cli.options import load_data_of, parse
 from longspan.data.dataset import Dataset
 from longspan.data.library import is_here
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.files import write_atomic
 from longspan.terminal import say
 from longspan.training.runs import Run
@@ -69,7 +69,8 @@ def run(arguments: list[str]) -> int:
 def _data_of(run: Run, options: PlayOptions) -> Dataset:
     """The data of a run; a measurement alone is no reason to download any."""
     if not is_here(run.config.data, options.data_dir):
-        raise InputError(f"{run.config.data} has not been downloaded: `longspan data get {run.config.data}` does it")
+        get = to_paste("data", "get", run.config.data)
+        raise InputError(f"{run.config.data} has not been downloaded: `{get}` does it")
     return load_data_of(run, options.data_dir, quiet=options.json)
 
 

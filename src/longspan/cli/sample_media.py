@@ -179,8 +179,8 @@ class Series(Medium):
     def finish(self, sample: np.ndarray) -> np.ndarray:
         prime = None if self.options.omit_prime else self.prime
         steps = sample if prime is None else np.concatenate([prime, sample])
-        steps = self.record.in_units(steps)
-        return np.array(self.record.labels)[steps] if self.record.labels else steps
+        labels = self.record.labels
+        return self.record.in_units(steps) if labels is None else np.array([labels[step] for step in steps.tolist()])
 
     def render(self, finished: np.ndarray, ending: str) -> bytes:
         return render_series(finished, ending, self.record.columns)

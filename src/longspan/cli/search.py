@@ -1,5 +1,7 @@
 """`longspan search`: random search over the settings of a recipe, on all cores or many machines."""
 
+import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
@@ -14,7 +16,7 @@ from longspan.cli.options import configure, fixed_settings, limits_from, load_da
 from longspan.cli.study_display import StudyDisplay, show_result
 from longspan.config import TrainConfig
 from longspan.data import target_kind
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.files import to_plain_name
 from longspan.reproduction.spaces import paper_space
 from longspan.runtime import available_cores, first_interrupt
@@ -87,7 +89,7 @@ def _search(options: SearchOptions, fixed: set[str], limits: Limits, prepared: l
     content = load_data(options.config.data, searching.data_dir, quiet=searching.json, span=options.config.span)
     definition = definition_of(options, fixed, content.fingerprint)
     check_slots(definition, searching.trials, content.record.predicted)
-    folder = (searching.study_dir or Path("studies") / definition.name).resolve()
+    folder = Path(os.path.realpath(searching.study_dir or Path("studies") / definition.name))
     check_parts(folder)
     url = storage.url_from(searching.storage, storage.default_url(folder))
     study = create_or_continue(url, definition, searching.trials)
@@ -96,7 +98,7 @@ def _search(options: SearchOptions, fixed: set[str], limits: Limits, prepared: l
     )
     if not searching.json:
         shown = storage.hide_password(url)
-        say(f"Watch it:  optuna-dashboard {shown}\nJoin it:   longspan worker {shown} --study {definition.name}\n")
+        say(f"Watch it:  optuna-dashboard {shlex.quote(shown)}\nJoin it:   {_to_join(study)}\n")
     with StudyDisplay(study, quiet=searching.json) as display, first_interrupt() as interrupted:
         outcome = run_pool(study, pool, interrupted=interrupted, on_tick=display.refresh)
     if outcome == "interrupted":
@@ -145,16 +147,20 @@ def definition_of(options: SearchOptions, fixed: set[str], fingerprint: str) -> 
 
 def _say_how_to_go_on(study: Study, *, as_json: bool) -> int:
     finished = sum(slot.finished for slot in study.slots())
-    name, url = study.definition.name, storage.hide_password(study.url)
     if as_json:
+        name = study.definition.name
         print_json({"study": name, "status": "interrupted", "finished": finished, "slots": study.slot_count})
     else:
         say(
             f"Stopped and saved: {finished} of {study.slot_count} slots are done.\n"
             "Run the same command again to continue, or let a worker join:\n"
-            f"    longspan worker {url} --study {name}\n"
+            f"    {_to_join(study)}\n"
         )
     return cli.INTERRUPTED
+
+
+def _to_join(study: Study) -> str:
+    return to_paste("worker", storage.hide_password(study.url), "--study", study.definition.name)
 
 
 def _say_where(study: Study, *, as_json: bool) -> int:

@@ -5,7 +5,6 @@ JAX is imported when it is needed: after the options are parsed, the data are lo
 
 import dataclasses
 import functools
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from longspan.cli import leave_at_once, print_json
 from longspan.cli.options import Watching, load_data, load_data_of, origins_of, parse, parse_train
 from longspan.data.dataset import SPLITS, Dataset, usual_memory
 from longspan.data.music import KEYS
+from longspan.errors import to_paste
 from longspan.metrics import METRICS, setting
 from longspan.reproduction.tables import figures_on_test
 from longspan.runtime import first_interrupt, prepare
@@ -304,7 +304,7 @@ def _say_how_to_go_on(run: Run, score: float, as_json: bool) -> None:
     else:
         say(
             f"Stopped and saved. Best weights so far: validation log-likelihood {score:.3f}.\n"
-            f"Continue with:  longspan resume {run.path}\n"
+            f"Continue with:  {to_paste('resume', run.path)}\n"
         )
 
 
@@ -364,12 +364,12 @@ def _is_played(run: Run) -> bool:
 def next_commands(run: Run, split: str) -> str:
     """Commands to try on a run whose scores were just shown, one per line."""
     kind = "series" if run.data.next_step else run.data.kind
-    path = shlex.quote(str(run.path))
-    commands = [f"sample {path} {SAMPLED_AS[kind]}"] if kind in SAMPLED_AS else []
+    commands = [to_paste("sample", run.path, *SAMPLED_AS[kind].split())] if kind in SAMPLED_AS else []
     if kind in PIECE and _is_played(run):
-        commands.append(f"play {path} -o play.html")
-    commands += [f"diagnose {path}", f"evaluate {path} --split {'valid' if split == 'test' else 'test'}"]
-    return "Next:  " + "\n       ".join(f"longspan {command}" for command in commands)
+        commands.append(to_paste("play", run.path, "-o", "play.html"))
+    commands.append(to_paste("diagnose", run.path))
+    commands.append(to_paste("evaluate", run.path, "--split", "valid" if split == "test" else "test"))
+    return "Next:  " + "\n       ".join(commands)
 
 
 def reference_rows(run: Run, data: Dataset, split: str) -> list[tuple[str, dict[str, float]]]:

@@ -34,7 +34,7 @@ from longspan.data.music import (
     check_values,
 )
 from longspan.data.own import Description, Pair, Sequences
-from longspan.data.own_files import check_words, sequences_of
+from longspan.data.own_files import check_arrays, check_words, sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import TextData
@@ -51,6 +51,7 @@ from longspan.limits import (
     OCTAVE_SHIFT,
     SONGS,
     TOKENS,
+    most_of_own,
     most_unpacked,
 )
 
@@ -174,7 +175,7 @@ def read_set(
     with open_zip(path, ".npz file") as archive:
         rolls = _Rolls(archive, path)
         if "inputs" in rolls.members:
-            arrays = {name: rolls.array(name) for name in rolls.members}
+            arrays = rolls.own_arrays()
             return sequences_of(arrays, path, name=name, origin=printable(path.name), split=split, seed=seed)
         metadata = rolls.metadata()
         origin, remarks = printable(metadata.origin or path.name), tuple(map(printable, metadata.remarks))
@@ -258,6 +259,13 @@ class _Rolls:
         with self._open(name) as array:
             return array.shape[0] if array.shape else 0
 
+    def _about(self, name: str) -> tuple[int, int]:
+        """The number of entries of an array, and the bytes that they take once they are understood."""
+        with self._open(name) as array:
+            keys = array.dtype.itemsize == 1 and len(array.shape) > 1
+            count = math.prod(array.shape)
+            return count, count * (1 if keys else max(array.dtype.itemsize, 8))
+
     def width(self, name: str) -> int:
         """The number of columns of an array."""
         with self._open(name) as array:
@@ -288,6 +296,17 @@ class _Rolls:
                     raise InputError(f"{self.path} has tokens of {name} outside the vocabulary; import it again")
                 tokens[start : start + BLOCK] = block
         return tokens
+
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of a user's own sequences, refused by their names and sizes before any is read."""
+        check_arrays(self.members, lambda name: self._about(name)[0], self.path)
+        packed, taken = self.path.stat().st_size, sum(self._about(name)[1] for name in self.members)
+        if taken > (most := most_of_own(packed)):
+            raise InputError(
+                f"the numbers in {self.path} take {taken} bytes, more than the {most} allowed for its {packed}; use a "
+                "part, or save it without compression"
+            )
+        return {name: self.array(name) for name in self.members}
 
     def array(self, name: str) -> np.ndarray:
         """Any array of numbers or words."""

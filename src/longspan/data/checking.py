@@ -14,10 +14,11 @@ import numpy as np
 from longspan.data.dataset import PLAIN_CHUNK, SPLITS, Chunks, DataRecord, Dataset, array_of, whole
 from longspan.data.vocabulary import check_vocabulary
 from longspan.errors import InputError
-from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT
+from longspan.limits import FRAMES_PER_BEAT, OCTAVE_SHIFT, TABLE_WORD, VOCABULARY
 
-MOST_SYMBOLS = 2**24
-"""Symbols, keys or numbers of a step; a table of words has at most `limits.VOCABULARY`, 30 times fewer."""
+MOST_SYMBOLS = 2 * VOCABULARY + 1
+"""Symbols, keys or numbers of a step. Symbols that are numbers may leave out half of them; one more precedes each
+sequence."""
 KINDS = get_args(get_type_hints(DataRecord)["kind"])
 
 
@@ -59,6 +60,9 @@ def check_record(record: DataRecord, where: str) -> None:
     for field, names in (("vocabulary", record.vocabulary), ("labels", record.labels), ("columns", columns)):
         if names is not None and len(names) != record.size:
             raise InputError(f"{where}: {field} has {len(names)} names: expected one for each of {record.size}")
+    longest = max(map(len, record.labels or ()), default=0)
+    if longest > TABLE_WORD:
+        raise InputError(f"{where}: one of its labels has {longest} characters, more than the {TABLE_WORD} allowed")
     if record.kind == "text" and record.vocabulary is not None:
         check_vocabulary(record.vocabulary, record.unit or "character", where)
     scalings = (record.input_scaling, record.input_size or record.size), (record.target_scaling, record.size)

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from longspan.bounds import Whole
+from longspan.data.checking import MOST_SYMBOLS, check_record
 from longspan.data.dataset import (
     SPLITS,
     Baselines,
@@ -31,7 +32,6 @@ from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, side_by_side, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
 from longspan.errors import InputError
-from longspan.limits import VOCABULARY
 
 RECORD_KINDS: Mapping[Kind, Literal["numbers", "keys", "classes"]] = {
     "numbers": "numbers",
@@ -39,8 +39,6 @@ RECORD_KINDS: Mapping[Kind, Literal["numbers", "keys", "classes"]] = {
     "symbols": "classes",
 }
 EVALUATION_LANES = 16
-MOST_SYMBOLS = 2 * VOCABULARY + 1
-"""Symbols that are numbers may leave out half of them; one more precedes each sequence."""
 
 
 class Pair(NamedTuple):
@@ -143,6 +141,10 @@ class Sequences(Dataset):
         made = cls.__new__(cls)
         made.name, made.origin, made.remarks = name, origin, remarks
         made.description, made.pairs = description, dict(pairs)
+        try:
+            check_record(made.record, name)
+        except InputError as error:
+            raise InputError(f"{error}; import their source again") from error
         return made
 
     def _settle(

@@ -8,6 +8,7 @@ get a Gaussian whose variance is that of the training residuals, so that every r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ MOST_OUTPUTS = 200
 RIDGE = 1e-3
 """Penalty on squared weights, as a share of the number of rows."""
 SMALLEST_VARIANCE = 1e-6
+AT_ONCE = 2**23
+"""Numbers that the linear model sees at a time: all steps of a long sequence, each with its past, fill no memory."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +137,13 @@ def _linear_row(data: Sequences, split: str) -> tuple[str, dict[str, float]]:
 
 def _fit(data: Sequences, lags: int) -> np.ndarray:
     pairs = data.pairs["train"]
-    features = np.concatenate([_features(data, pair, lags)[pair.mask] for pair in pairs])
-    targets = np.concatenate([pair.targets[pair.mask] for pair in pairs])
-    some = np.linspace(0, len(targets) - 1, min(MOST_ROWS, len(targets))).astype(int)
-    features, targets = features[some], targets[some]
+    asked = [np.flatnonzero(pair.mask) for pair in pairs]
+    ends = np.cumsum([len(steps) for steps in asked])
+    some = np.linspace(0, ends[-1] - 1, min(MOST_ROWS, ends[-1])).astype(int)
+    parts = np.split(some, np.searchsorted(some, ends[:-1]))
+    chosen = [steps[part - end + len(steps)] for steps, part, end in zip(asked, parts, ends, strict=True)]
+    features = np.concatenate([_features(data, pair, lags, steps) for pair, steps in zip(pairs, chosen, strict=True)])
+    targets = np.concatenate([pair.targets[steps] for pair, steps in zip(pairs, chosen, strict=True)])
     if data.description.target_kind == "numbers":
         return _ridge(features, targets.astype(np.float64))
     if data.description.target_kind == "symbols":
@@ -145,16 +151,28 @@ def _fit(data: Sequences, lags: int) -> np.ndarray:
     return _logistic(features, targets.astype(np.float64), joint=data.description.target_kind == "symbols")
 
 
-def _features(data: Sequences, pair: Pair, lags: int) -> np.ndarray:
-    """For every step a one and the last inputs, zeros before the first; at the end also the mean over time."""
-    inputs = pair.inputs
-    if data.description.input_kind == "symbols":
-        inputs = np.eye(data.description.input_size, dtype=np.float32)[inputs]
-    past = np.concatenate([np.zeros((lags - 1, inputs.shape[1])), inputs])
-    columns = [np.ones((len(inputs), 1)), *(past[lags - 1 - lag : len(past) - lag] for lag in range(lags))]
+def _features(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> np.ndarray:
+    """For each of some steps a one and the last inputs, zeros before the first; at the end also the mean over time."""
+
+    def vectors(inputs: np.ndarray) -> np.ndarray:
+        symbols = data.description.input_kind == "symbols"
+        return np.eye(data.description.input_size, dtype=np.float32)[inputs] if symbols else inputs
+
+    columns = [np.ones((len(steps), 1))]
+    for lag in range(lags):
+        before = vectors(pair.inputs[np.maximum(steps - lag, 0)])
+        columns.append(np.where((steps >= lag)[:, None], before, 0.0))
     if data.description.at_end:
-        columns.append(np.broadcast_to(inputs.mean(axis=0), inputs.shape))
+        columns.append(np.broadcast_to(vectors(pair.inputs).mean(axis=0), columns[-1].shape))
     return np.concatenate(columns, axis=1)
+
+
+def _in_parts(data: Sequences, pair: Pair, lags: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """The features of all steps of a sequence, part by part."""
+    height = max(1, AT_ONCE // (1 + (lags + data.description.at_end) * data.description.input_size))
+    for start in range(0, len(pair.mask), height):
+        part = slice(start, min(start + height, len(pair.mask)))
+        yield part, _features(data, pair, lags, np.arange(part.start, part.stop))
 
 
 def _ridge(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -184,22 +202,30 @@ def _logistic(features: np.ndarray, targets: np.ndarray, *, joint: bool) -> np.n
     return found.x.reshape(features.shape[1], -1)
 
 
-def _predictor(data: Sequences, lags: int, weights: np.ndarray):
-    return lambda pair: _features(data, pair, lags) @ weights
+def _predictor(data: Sequences, lags: int, weights: np.ndarray) -> Callable[[Pair], np.ndarray]:
+    return lambda pair: np.concatenate([features @ weights for _, features in _in_parts(data, pair, lags)])
 
 
 def _logistic_scores(data: Sequences, split: str, lags: int, weights: np.ndarray) -> dict[str, float]:
-    pairs = data.pairs[split]
-    scores = np.concatenate([(_features(data, pair, lags) @ weights)[pair.mask] for pair in pairs])
-    targets = np.concatenate([pair.targets[pair.mask] for pair in pairs])
-    if data.description.target_kind == "binary":
-        return _key_scores(scores, targets)
-    largest = scores.max(axis=1, keepdims=True)
-    log_chances = scores - largest - np.log(np.exp(scores - largest).sum(axis=1, keepdims=True))
-    likelihood = log_chances[np.arange(len(targets)), targets].mean()
-    return {"log_likelihood": float(likelihood), "class_accuracy": float(np.mean(scores.argmax(axis=1) == targets))}
+    likelihoods, right = [], []
+    for pair in data.pairs[split]:
+        for part, features in _in_parts(data, pair, lags):
+            scores, targets = (features @ weights)[pair.mask[part]], pair.targets[part][pair.mask[part]]
+            if data.description.target_kind == "binary":
+                likelihoods.append(_key_likelihoods(scores, targets))
+                continue
+            largest = scores.max(axis=1, keepdims=True)
+            log_chances = scores - largest - np.log(np.exp(scores - largest).sum(axis=1, keepdims=True))
+            likelihoods.append(log_chances[np.arange(len(targets)), targets])
+            right.append(scores.argmax(axis=1) == targets)
+    accuracy = {"class_accuracy": float(np.mean(np.concatenate(right)))} if right else {}
+    return {"log_likelihood": float(np.concatenate(likelihoods).mean()), **accuracy}
 
 
 def _key_scores(scores: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Log-likelihood of keys with these log-odds."""
-    return {"log_likelihood": float(np.sum(targets * scores - np.logaddexp(0, scores), axis=1).mean())}
+    return {"log_likelihood": float(_key_likelihoods(scores, targets).mean())}
+
+
+def _key_likelihoods(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    return np.sum(targets * scores - np.logaddexp(0, scores), axis=1)

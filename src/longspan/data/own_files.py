@@ -6,19 +6,17 @@ targets, or inputs whose next step is predicted. docs/own-data.md describes all 
 
 from __future__ import annotations
 
-import csv
 import io
-import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from longspan.data.csv_files import read_csv
 from longspan.data.dataset import texts_of
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
@@ -31,18 +29,17 @@ from longspan.limits import (
     HEADER_BYTES,
     NUMBERS,
     SONGS,
-    TABLE_BYTES,
     TABLE_COLUMNS,
     TABLE_WORD,
     TABLE_WORD_BYTES,
-    UNBROKEN_BYTES,
 )
 from longspan.registry import child_command
 
 TABLES = (".csv", ".tsv", ".parquet")
 ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
 """The arrays of an `.npz` file, of which only the first is needed."""
-ROWS_AT_ONCE = 10_000
+MOST_ENTRIES = {"lengths": SONGS, "ids": SONGS, "split": SONGS, "columns": TABLE_COLUMNS}
+"""Those that have one entry for each sequence or column."""
 FEW = 20
 """A column of so few different whole numbers is taken for classes."""
 
@@ -128,9 +125,7 @@ def read_own_file(path: Path, name: str, **options: Any) -> Sequences:
 
 def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options: Any) -> Sequences:
     """Sequences from the arrays of an `.npz` file: `inputs`, and any of `ARRAYS`."""
-    unknown = sorted(set(arrays) - set(ARRAYS))
-    if unknown:
-        raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    check_arrays(arrays, lambda name: arrays[name].size, where)
     alone = [name for name, array in arrays.items() if array.ndim == 0]
     if alone:
         raise InputError(f"'{alone[0]}' in {where} is a single value: expected an array")
@@ -146,6 +141,16 @@ def sequences_of(arrays: Mapping[str, np.ndarray], where: Path | str, **options:
         if name in arrays:
             given[name] = texts_of(np.ravel(arrays[name]), f"the {name} in {where}")
     return Sequences(sequences, given.pop("targets", "next"), **{**options, **given})
+
+
+def check_arrays(names: Iterable[str], entries: Callable[[str], int], where: Path | str) -> None:
+    """Refuse arrays by their names, and then by their numbers of entries, before any of them is read."""
+    unknown = sorted(set(names) - set(ARRAYS))
+    if unknown:
+        raise InputError(f"{where} has an array {unknown[0]!r} beside inputs: expected only {', '.join(ARRAYS)}")
+    for name in MOST_ENTRIES.keys() & set(names):
+        if (found := entries(name)) > MOST_ENTRIES[name]:
+            raise InputError(f"'{name}' in {where} has {found} entries, more than the {MOST_ENTRIES[name]} allowed")
 
 
 def read_array(path: Path, called: str | None = None) -> np.ndarray:
@@ -205,132 +210,10 @@ def _cut(array: np.ndarray, lengths: np.ndarray, *, padded: bool) -> list[np.nda
 
 def _columns_of(path: Path) -> dict[str, np.ndarray]:
     """The columns of a table: int64, float64 (gaps are NaN) or words (gaps are empty)."""
-    table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    table = _read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path)
     if not table or not len(next(iter(table.values()))):
         raise InputError(f"{path} has no rows: expected a line of column names and a row for every step")
     return table
-
-
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > TABLE_BYTES:
-            raise InputError(f"{path} has {size} bytes, more than the {TABLE_BYTES} allowed; use a part, or Parquet")
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        try:
-            return _parse_csv(text, path)
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it to UTF-8 first") from error
-
-
-def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
-    separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text.readline(UNBROKEN_BYTES))
-    text.seek(0)
-    lines = _Lines(text, path)
-    reader = csv.reader(lines, delimiter=separator)
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:
-            raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
-        columns = [_Column(name, path) for name in names]
-        for rows in _in_blocks(_rows(reader, lines, len(names), path)):
-            for column, values in zip(columns, zip(*(row for _, row in rows), strict=True), strict=True):
-                column.add([value.strip() for value in values], rows[0][0])
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}; save it as plain CSV") from error
-    return {column.name: column.joined() for column in columns if column.blocks}
-
-
-class _Column:
-    """A column of a table as it is read, block by block."""
-
-    def __init__(self, name: str, path: Path):
-        self.name, self.path = name, path
-        self.blocks: list[np.ndarray] = []
-        self.rows, self.longest = 0, 0
-
-    def add(self, values: list[str], line: int) -> None:
-        self.rows, longest = self.rows + len(values), max(map(len, values))
-        if longest > TABLE_WORD:
-            raise InputError(
-                f"{self.path}: column {self.name!r} has a value of {longest} characters after line {line}, more than "
-                f"the {TABLE_WORD} allowed; shorten it"
-            )
-        self.longest = max(self.longest, longest)
-        block = _parsed(values)
-        if block.dtype.kind == "U" and self.rows * self.longest * 4 > TABLE_WORD_BYTES:
-            raise InputError(
-                f"{self.path}: the words of column {self.name!r} take more than the {TABLE_WORD_BYTES} bytes allowed; "
-                "number them, or use a part of the table"
-            )
-        self.blocks.append(block)
-
-    def joined(self) -> np.ndarray:
-        return _joined(self.blocks)
-
-
-def _separator(line: str) -> str:
-    return max(",;\t", key=line.count)
-
-
-class _Lines:
-    """The lines of a table, which refuse a row that is too long: a row may go on over any number of quoted lines."""
-
-    def __init__(self, text: io.TextIOWrapper, path: Path):
-        self.text, self.path = text, path
-        self.of_row = 0
-        """Characters since the last whole row."""
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self.text.readline(UNBROKEN_BYTES + 1):
-            self.of_row += len(line)
-            if self.of_row > UNBROKEN_BYTES:
-                raise InputError(
-                    f"{self.path} has a row of more than the {UNBROKEN_BYTES} characters allowed; save it as plain CSV"
-                )
-            yield line
-
-
-def _rows(reader: Any, lines: _Lines, width: int, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, with their lines, all of the same width."""
-    lines.of_row = 0
-    for row in reader:
-        lines.of_row = 0
-        if len(row) not in (0, width):
-            raise InputError(
-                f"{path}, line {reader.line_num} has {len(row)} values: expected {width}, one for each column"
-            )
-        if row:
-            yield reader.line_num, row
-
-
-def _in_blocks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
-    while block := list(islice(rows, ROWS_AT_ONCE)):
-        yield block
-
-
-def _parsed(values: list[str]) -> np.ndarray:
-    try:
-        return np.array(values, dtype="U").astype(np.int64)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        return np.array([float(value) if value else np.nan for value in values])
-    except ValueError:
-        return np.array(values, dtype="U")
-
-
-def _joined(blocks: list[np.ndarray]) -> np.ndarray:
-    kinds = {block.dtype.kind for block in blocks}
-    if "U" in kinds:
-        return np.concatenate([block if block.dtype.kind == "U" else _as_words(block) for block in blocks])
-    return np.concatenate(blocks)
-
-
-def _as_words(numbers: np.ndarray) -> np.ndarray:
-    if numbers.dtype.kind == "f":
-        return np.array(["" if np.isnan(value) else f"{value:g}" for value in numbers], dtype="U")
-    return numbers.astype("U")
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:

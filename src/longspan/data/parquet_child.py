@@ -25,6 +25,7 @@ from longspan.limits import (
     TABLE_COLUMNS,
     TABLE_WORD,
     TABLE_WORD_BYTES,
+    most_of_own,
 )
 
 
@@ -62,18 +63,25 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     set_cpu_count(1)
     about = parquet.read_metadata(path)
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    if about.num_columns > TABLE_COLUMNS or about.num_rows * about.num_columns > NUMBERS:
+    values = about.num_rows * about.num_columns
+    if about.num_columns > TABLE_COLUMNS or values > NUMBERS:
         raise InputError(f"it has {about.num_rows} rows of {about.num_columns} columns, too many; use a part")
+    if 8 * values > (most := most_of_own(path.stat().st_size)):
+        raise InputError(
+            f"its {values} values take {8 * values} bytes, more than the {most} allowed for a file of its size; use a "
+            "part, or save it as CSV"
+        )
     if sum(group.total_byte_size for group in groups) > ARCHIVE_BYTES:
         raise InputError(f"it unpacks to more than the {ARCHIVE_BYTES} bytes allowed; use a part of it")
     for column in parquet.read_schema(path):
         _check_type(column.type, column.name)
     table = parquet.read_table(path, use_threads=False)
+    if sum(_bytes_of_words(table[name], str(name)) for name in table.column_names) > TABLE_WORD_BYTES:
+        raise InputError(f"its words take more than the {TABLE_WORD_BYTES} bytes allowed; number them, or use a part")
     return {str(name): _from_arrow(table[name], str(name)) for name in table.column_names}
 
 
 def _from_arrow(column: Any, name: str) -> np.ndarray:
-    _check_words(column, name)
     values = np.asarray(column.to_numpy())
     if values.dtype.kind == "b":
         return values.astype(np.int64)
@@ -100,13 +108,12 @@ def _text_tests() -> tuple[Any, ...]:
     return types.is_string, types.is_large_string
 
 
-def _check_words(column: Any, name: str) -> None:
-    """Refuse words that would take too much memory as Python or NumPy has them."""
+def _bytes_of_words(column: Any, name: str) -> int:
+    """What the words of a column will take as NumPy has them; too long ones are refused."""
     longest = max((_longest(chunk) for chunk in column.chunks), default=0)
     if longest > TABLE_WORD:
         raise InputError(f"column {name!r} has a value of {longest} characters, more than the {TABLE_WORD} allowed")
-    if len(column) * longest * 4 > TABLE_WORD_BYTES:
-        raise InputError(f"the words of column {name!r} take more than the {TABLE_WORD_BYTES} bytes allowed")
+    return len(column) * longest * 4
 
 
 def _longest(values: Any) -> int:

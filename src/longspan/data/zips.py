@@ -24,11 +24,14 @@ BLOCK_BYTES = 2**16
 
 
 class _Bounded(io.BufferedReader):
-    """A file that limits each read by `zipfile` to the largest allowed table of contents."""
+    """A file of which `zipfile` gets no more at once than the largest allowed table of contents."""
+
+    opening = True
+    """Whether that table is read, which cannot be had in parts."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         content = super().read(DIRECTORY_BYTES + 1 if size is None or size < 0 else min(size, DIRECTORY_BYTES + 1))
-        if len(content) > DIRECTORY_BYTES:
+        if self.opening and len(content) > DIRECTORY_BYTES:
             raise ValueError(
                 f"its table of contents has more than {DIRECTORY_BYTES} bytes; put several arrays into one"
             )
@@ -46,6 +49,7 @@ def open_zip(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
     with opened(path) as file:
         try:
             with _Bounded(file.raw) as bounded, zipfile.ZipFile(bounded) as archive:
+                bounded.opening = False
                 _check_sizes(archive, os.fstat(file.fileno()).st_size)
                 yield archive
         # Damage raises many kinds of exception, from `zipfile`, from decompression and from reading the contents.

@@ -15,7 +15,7 @@ from longspan.probes.memory import History, Repeats, history, repeats
 from longspan.probes.steps import Steps, Walk, log_probs, steps_of, walk
 from longspan.probes.units import Units, units
 from longspan.training.runs import Run
-from longspan.training.setup import trained_model
+from longspan.training.setup import check_memory, model_shape, trained_model
 
 STEPS = 12_000
 """Steps of a split that are examined, as whole sequences."""
@@ -74,6 +74,7 @@ def measure(run: Run, data: Dataset, *, split: str = "valid", lags: int = LAGS, 
     check_split(split)
     if lags < 1 or steps < 1:
         raise InputError(f"lags and steps must be at least 1: got {lags} and {steps}", fields=["lags", "steps"])
+    check_memory(run.config, run.data, model_shape(run))  # its chunks are laid out, and an update is made
     here = standing(run, data)
     model, weights = _examined(run, here)
     led = steps_of(data, split, steps)

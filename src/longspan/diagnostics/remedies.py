@@ -1,6 +1,5 @@
 """Remedies as commands to paste, and what each brought where this project measured it."""
 
-import shlex
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -10,7 +9,7 @@ import msgspec
 from longspan import recipes
 from longspan.config import TrainConfig, as_dict
 from longspan.data.dataset import TargetKind
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.metrics import setting
 from longspan.training.runs import Run
 
@@ -73,16 +72,15 @@ class Prescriber:
             given = "".join(f", {name}={name}" for name in self.run.handed_in)
             arguments = "".join(f", {name}={value!r}" for name, value in own.items())
             return Remedy(what, f"longspan.train({_literal(recipe)}, data{given}{arguments})", changes)
-        flags = "".join(f" --{name.replace('_', '-')} {shlex.quote(setting(value))}" for name, value in own.items())
-        data = shlex.quote(self.run.config.data)
-        return Remedy(what, f"longspan train {shlex.quote(recipe)} --data {data}{flags}", changes)
+        flags = [word for name, value in own.items() for word in (f"--{name.replace('_', '-')}", setting(value))]
+        return Remedy(what, to_paste("train", recipe, "--data", self.run.config.data, *flags), changes)
 
     def resume(self, what: str, max_epochs: int) -> Remedy:
         """Continue the run for more epochs."""
-        path, changes = self.run.path, {"max_epochs": max_epochs}
+        changes = {"max_epochs": max_epochs}
         if self.in_python:
             return self.train(what, **changes)
-        return Remedy(what, f"longspan resume {shlex.quote(str(path))} --max-epochs {max_epochs}", changes)
+        return Remedy(what, to_paste("resume", self.run.path, "--max-epochs", str(max_epochs)), changes)
 
     def _own_settings(self) -> Mapping[str, Any]:
         """Settings of the run that differ from what its recipe ships for its data."""

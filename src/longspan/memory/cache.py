@@ -40,6 +40,8 @@ STEPS_TO_CHOOSE = 20_000
 """Steps of the validation split by which the last kernel is chosen; the shares are fitted to all."""
 BLOCK = 500
 ROUNDS = 80
+MOST_KERNELS, LONGEST_WINDOW, SHARPEST = 16, 100_000, 1e6
+"""More than any fit chooses: a block of the text is compared with a window of it once for every kernel."""
 
 
 class Kernel(NamedTuple):
@@ -51,6 +53,12 @@ class Kernel(NamedTuple):
     """Theta: how strongly steps with similar states are favored."""
     fading: float
     """Alpha: how strongly older steps are discounted."""
+
+
+def _is_sensible(kernel: Kernel) -> bool:
+    """Whether a kernel, which may be out of a file, can have been fitted."""
+    powers = all(isinstance(each, int | float) and 0 <= each <= SHARPEST for each in kernel[1:])
+    return type(kernel.window) is int and 1 <= kernel.window <= LONGEST_WINDOW and powers
 
 
 LATELY = [Kernel(100, 0.0, 0.0), Kernel(100, 2.0, 0.0)]
@@ -78,7 +86,7 @@ class Cache(Memory):
         fit: dict[str, float] | None = None,
         adaptation: Adaptation | None = None,
     ):
-        sensible = all(kernel.window >= 1 and kernel.sharpness >= 0 for kernel in kernels)
+        sensible = 1 <= len(kernels) <= MOST_KERNELS and all(map(_is_sensible, kernels))
         if not sensible or len(shares) != len(kernels) + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
             raise InputError("the cache memory has impossible parameters: fit it again by `longspan remember`")
         self.kernels, self.shares, self.fit = list(kernels), list(shares), fit or {}

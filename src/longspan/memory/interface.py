@@ -14,7 +14,7 @@ import numpy as np
 
 from longspan.data.cues import NO_CUES, Cues
 from longspan.data.dataset import DataRecord, Dataset
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.evaluation import Scores
 from longspan.models.model import SequenceModel
 from longspan.registry import Registry
@@ -137,20 +137,18 @@ def remember(run: Run, name: str, model: SequenceModel, data: Dataset) -> Memory
 
 def memory_of(run: Run) -> Memory:
     """The memory in a run folder; refused if there is none, or if it was fitted to other weights."""
-    kept = run.memory()
+    kept, command = run.memory(), to_paste("remember", run.path)
     if kept is None:
-        raise InputError(f"{run.path} has no memory: `longspan remember {run.path}` fits one")
+        raise InputError(f"{run.path} has no memory: `{command}` fits one")
     if kept.pop("model", None) != run.model_checksum():
         raise InputError(
-            f"the memory in {run.path} was fitted to other weights than it has now: "
-            f"`longspan remember {run.path}` fits it again"
+            f"the memory in {run.path} was fitted to other weights than it has now: `{command}` fits it again"
         )
     try:
         return MEMORIES[kept.pop("memory")].from_values(kept)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise InputError(
-            f"{run.path / 'memory.json'} cannot be used ({type(error).__name__}: {error}): "
-            f"`longspan remember {run.path}` fits it again"
+            f"{run.path / 'memory.json'} cannot be used ({type(error).__name__}: {error}): `{command}` fits it again"
         ) from error
 
 

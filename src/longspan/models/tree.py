@@ -8,6 +8,7 @@ number of updates: words that share most of their decisions are alike in frequen
 import heapq
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -50,12 +51,16 @@ class HuffmanTree(SymbolOutput, OutputByRows):
     @staticmethod
     def initial(hidden_size: int, rates: Rates, scale: float, *, key: PRNGKeyArray) -> "HuffmanTree":
         """Weights drawn from a normal distribution of standard deviation `scale`; biases that predict the rates."""
-        paths = huffman_paths(rates)
-        return HuffmanTree(
-            weights=draws.normal(key, (len(rates) - 1, hidden_size), scale),
-            bias=jnp.asarray(node_log_odds(paths, rates), jnp.float32),
-            paths=Constant(jnp.asarray(paths)),
-        )
+        weights = draws.normal(key, (len(rates) - 1, hidden_size), scale)
+        if isinstance(key, jax.core.Tracer):  # mostly for the sake of shapes, for which no tree need be planted
+            shapes = (
+                jax.ShapeDtypeStruct(_shape(len(rates)), jnp.int32),
+                jax.ShapeDtypeStruct(weights.shape[:1], jnp.float32),
+            )
+            paths, bias = jax.pure_callback(lambda: _planted(rates), shapes)
+        else:
+            paths, bias = _planted(rates)
+        return HuffmanTree(weights, jnp.asarray(bias), Constant(jnp.asarray(paths)))
 
     def logits(self, hidden, targets, length):
         """Those of the decisions on the path of each target."""
@@ -98,6 +103,19 @@ class HuffmanTree(SymbolOutput, OutputByRows):
         return jnp.where(inside[:, None], nodes, -1)
 
 
+def _planted(rates: Rates) -> tuple[Int[np.ndarray, "word depth"], Float[np.ndarray, " node"]]:
+    """The paths of all words, and biases of the nodes that predict the rates."""
+    paths = huffman_paths(rates)
+    return paths, node_log_odds(paths, rates).astype(np.float32)
+
+
+def _shape(words: int) -> tuple[int, int]:
+    """As many columns as a path can be long, whatever the rates."""
+    if words < 2:
+        raise InputError(f"a tree of words needs a vocabulary of at least two, got {words}: choose softmax")
+    return words, min(words - 1, DEEPEST)
+
+
 def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word depth"]:
     """The paths of words in a tree whose mean path, weighted by the rates, is the shortest; node 0 is the root.
 
@@ -111,8 +129,7 @@ def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word de
         [[1, -1], [0, 3], [0, 2]]
     """
     words = len(rates)
-    if words < 2:
-        raise InputError(f"a tree of words needs a vocabulary of at least two, got {words}: choose softmax")
+    paths = np.full(_shape(words), -1, np.int32)
     rates = np.maximum(rates, RAREST_SYMBOL * np.sum(rates))
     heap = [(float(rate), number) for number, rate in enumerate(rates)]
     heapq.heapify(heap)
@@ -125,7 +142,6 @@ def huffman_paths(rates: Float[np.ndarray, " word"]) -> Int[np.ndarray, "word de
     while np.any(here != words):
         backwards.append(np.where(here != words, above[here], -1))
         here = np.where(here != words, words + (above[here] >> 1), here)
-    paths = np.full((words, min(words - 1, DEEPEST)), -1, np.int32)
     paths[:, : len(backwards)] = _from_the_root(np.stack(backwards, axis=1))
     return paths
 

@@ -28,7 +28,8 @@ def rate_charts(of: SetValue) -> list[Chart]:
 def pair_charts(of: SetValue) -> list[Chart]:
     """What each letter changed in every slot, against the learning rate."""
     arms = {arm.arm: arm for arm in of.arms}
-    return [_pair(pair, arms[pair.better], arms[pair.worse]) for pair in of.pairs if pair.differences]
+    charts = [_pair(pair, arms[pair.better], arms[pair.worse]) for pair in of.pairs if pair.differences]
+    return [chart for chart in charts if any(series.points for series in chart.series)]
 
 
 def _groups(arms: list[ArmValue]) -> dict[str, list[ArmValue]]:
@@ -64,13 +65,13 @@ def _rates(arm: ArmValue, of: SetValue) -> Chart:
 
 def _pair(pair: PairValue, better: ArmValue, worse: ArmValue) -> Chart:
     def series(name: str, tone: str, *, failed: bool) -> Series:
-        slots = [
-            number
-            for number in range(len(pair.differences))
-            if (better.slots[number].failed or worse.slots[number].failed) == failed
+        chosen = [
+            (number, slot.rate)
+            for number, slot in enumerate(worse.slots[: len(pair.differences)])
+            if slot.rate is not None and (better.slots[number].failed or slot.failed) == failed
         ]
-        points = [(worse.slots[number].rate or 0.0, pair.differences[number]) for number in slots]
-        labels = [f"slot {number}" for number in slots]
+        points = [(rate, pair.differences[number]) for number, rate in chosen]
+        labels = [f"slot {number}" for number, _ in chosen]
         return Series(name, points, tone, joined=False, labels=labels, mark="cross" if failed else "dot")
 
     both = [series("slots", "first", failed=False), series("one or both failed", "second", failed=True)]

@@ -237,7 +237,8 @@ def _winner_value(study: StudyResults, arm: str) -> WinnerValue | None:
     if not runs:
         return None
     scored = [each.test for each in runs if each.test]
-    values = {name: [test[name] for test in scored] for name in (scored[0] if scored else {})}
+    names = [name for name in (scored[0] if scored else {}) if all(name in test for test in scored)]
+    values = {name: [test[name] for test in scored] for name in names}
     return WinnerValue(
         slot=runs[0].slot,
         seeds=len(runs),

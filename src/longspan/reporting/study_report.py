@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from longspan.config import as_dict
+from longspan.config import FIELDS, as_dict
 from longspan.reporting.run_report import RunReport, run_report
 from longspan.reporting.samples import MusicSample, TextSample
 from longspan.search.result import SlotRun, StudyFolder, Trial
@@ -127,7 +127,7 @@ def _finished(trial: Trial, found: SlotRun | None, settings: dict) -> TrialValue
         outcome.valid_log_likelihood,
         outcome.epochs,
         outcome.seconds,
-        trial.settings | settings,
+        {name: value for name, value in trial.settings.items() if name in FIELDS} | settings,
         found.curve if found else [],
     )
 

@@ -128,8 +128,10 @@ def _repeats(values: ResultsValues) -> list[str]:
     if not values.repeats:
         return []
     made = ["<h3>What a repeat costs</h3>", f"<p>{ABOUT_REPEATS}</p>"]
-    for data in dict.fromkeys(row.data for row in values.repeats):
-        shown = [repeats_cells(row) for row in values.repeats if row.data == data]
+    by_data: dict[str, list[list[str]]] = {}
+    for row in values.repeats:
+        by_data.setdefault(row.data, []).append(repeats_cells(row))
+    for data, shown in by_data.items():
         rows = [markup.row(network, [markup.number_cell(text) for text in texts]) for _, network, *texts in shown]
         made.append(markup.table(data, ["", *REPEATS_HEADER[2:]], rows, "nats per frame, test split"))
     return made

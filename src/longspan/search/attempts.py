@@ -22,6 +22,7 @@ from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
 from sqlalchemy import Connection, Engine
 
+from longspan.bounds import Figure, Whole
 from longspan.search.slots import SlotCount
 from longspan.search.storage import at_once
 
@@ -163,8 +164,9 @@ class Attempts:
         found: dict[int, dict[int, float]] = {number: {} for number in attempts}
         for first in range(0, len(attempts), ASKED_AT_ONCE):
             some = attempts[first : first + ASKED_AT_ONCE]
-            for attempt, step, value, kind in execute(connection, "curves", attempts=some):
-                found[attempt][step] = _restored(value, _ValueKind[kind])
+            for attempt, *measured, kind in execute(connection, "curves", attempts=some):
+                epoch, value = msgspec.convert(measured, tuple[Whole, Figure | None])  # SQLite keeps values of any type
+                found[attempt][epoch] = _restored(value, _ValueKind[kind])
         return found
 
     def silent(self, connection: Connection, attempts: list[int], seconds: float) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from longspan.bounds import Figure, Seconds, Text, Whole
+from longspan.errors import shortened
 
 if TYPE_CHECKING:  # it needs Optuna, which only those have who search
     from longspan.search.attempts import Attempt
@@ -23,6 +24,8 @@ MOST_DEATHS = 8
 """Number of workers that may die on one slot, one after the other from the same checkpoint, before it is given up: a
 trial that exhausts the memory dies every time, whereas one that is merely interrupted often gets further in between."""
 
+LONGEST_REASON = 1000
+"""Characters of what a worker says of its failure."""
 MOST_SLOTS = 200_000
 """A storage that claims more is damaged; its slots would not fit into memory."""
 
@@ -79,7 +82,7 @@ def slot_of(number: int, attempts: list[Attempt]) -> Slot:
             began = attempt.attributes.get("from_step", reached)
             fruitless = fruitless + 1 if began == reached else 1
             deaths, reached = deaths + 1, began
-            reason = attempt.attributes.get("failure", reason)
+            reason = shortened(str(attempt.attributes.get("failure", reason)), LONGEST_REASON)
     if fruitless >= MOST_DEATHS:
         why = f"{fruitless} workers died over it" + (f", the last because {reason}" if reason else "")
         return Slot(number, "lost", Outcome("lost", why), deaths=deaths)

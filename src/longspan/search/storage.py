@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from msgspec import MsgspecError
 
 from longspan.errors import InputError
-from longspan.files import explain_disk_errors, file_lock, refuse_link
+from longspan.files import explain_disk_errors, file_lock, refuse_link, user_path
 from longspan.search import sqlite_files
 from longspan.search.space import Choices, Definition, Interval, rounded
 
@@ -49,7 +50,7 @@ def default_url(folder: Path) -> str:
 
 def _sqlite_url(file: Path) -> str:
     """The URL of an SQLite file; SQLAlchemy would take what follows a question mark for options."""
-    path = str(file.expanduser().resolve())
+    path = os.path.realpath(user_path(file))
     if "?" in path:
         raise InputError(
             f"the path of an SQLite storage cannot have a question mark: got {path}; choose another folder"
@@ -339,8 +340,10 @@ def explain_damage(url: str) -> Iterator[None]:
         if is_outage(error):
             raise  # it may come back
         raise _damaged(url, error) from error
-    # Text that is not UTF-8 or not JSON, no such state, values of other types, rows that are missing.
-    except (ValueError, LookupError, TypeError, AttributeError, NoResultFound, DatabaseError, MsgspecError) as error:
+    # Text that is not UTF-8 or not JSON, lists in lists, no such state, values of other types; rows that are missing.
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, MsgspecError) as error:
+        raise _damaged(url, error) from error
+    except (NoResultFound, DatabaseError) as error:
         raise _damaged(url, error) from error
 
 
@@ -360,12 +363,22 @@ def url_from(given: str | None, default: str | None = None) -> str:
 def reason_of(error: Exception, url: str) -> str:
     """The first line of an error, without the secrets of the URL."""
     text = next(iter(str(error.__cause__ or error).strip().splitlines()), "")
-    found = None if url.startswith(SQLITE) else _parsed(url)
     text = text.replace(url, hide_password(url))
-    for secret in [] if found is None else [found.password, *found.normalized_query.values()]:
-        for each in (secret,) if isinstance(secret, str) else secret or ():
-            text = text.replace(each, "***") if each else text
+    for secret in [] if url.startswith(SQLITE) else _secrets_in(url):
+        text = text.replace(secret, "***")
     return text
+
+
+def _secrets_in(url: str) -> list[str]:
+    """What may be a secret in a URL, as it stands there and as it is meant, the longest first.
+
+    Errors quote parts of a URL, and file systems know forms of it that cannot be parsed here.
+    """
+    found = _parsed(url)
+    secrets = [] if found is None else [found.password, *found.normalized_query.values()]
+    plain = [each for secret in secrets for each in ((secret,) if isinstance(secret, str) else secret or ())]
+    written = [*re.findall(r"//[^/?#:]*:([^/?#]*)@", url), *re.findall(r"[?&][^=&#]*=([^&#]*)", url)]
+    return sorted({*plain, *written, *map(unquote, written)} - {""}, key=len, reverse=True)
 
 
 def recorded_parameters(definition: Definition, slot: int) -> tuple[dict, dict]:

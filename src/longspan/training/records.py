@@ -10,12 +10,12 @@ interrupted. People may add to it, so it has no checksum.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from longspan import __version__
-from longspan.bounds import Figure, Figures, Seconds, Share, Size, Text, Whole, check_lengths
+from longspan.bounds import Few, Figure, Figures, Seconds, Share, Size, Text, Whole, check_lengths
 from longspan.config import TrainConfig
 from longspan.data.dataset import DataRecord
 from longspan.errors import InputError
@@ -84,8 +84,8 @@ class Result(msgspec.Struct, frozen=True):
 
     test: Figures = {}
     valid: Figures = {}
-    baselines: dict[Text, Figures] = {}
-    splits: dict[Text, Figures] = {}
+    baselines: Annotated[dict[Text, Figures], Few] = {}
+    splits: Annotated[dict[Text, Figures], Few] = {}
     with_memory: Remembered | None = None
 
 

@@ -30,7 +30,7 @@ from longspan import __version__
 from longspan.config import TrainConfig, as_dict, check_output, from_dict
 from longspan.data.checking import check_record
 from longspan.data.dataset import DataRecord, Dataset
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.files import (
     NameTaken,
     decode_json,
@@ -92,7 +92,7 @@ class UnsealedRun(UserWarning):
     """A run folder from a version that kept no checksums, so damage to its files would go unnoticed."""
 
     def __init__(self, path: Path):
-        super().__init__(f"{path} has no checksums, so damage would go unnoticed; `longspan seal {path}` adds them")
+        super().__init__(f"{path} has no checksums, so damage would go unnoticed; `{to_paste('seal', path)}` adds them")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Run:
             raise InputError(f"{path} is a file: run_dir names a folder", fields=["run_dir"])
         if path.exists() and any(path.iterdir()):
             raise NameTaken(
-                f"{path} is not empty: `longspan resume {path}` continues it, run_dir names another",
+                f"{path} is not empty: `{to_paste('resume', path)}` continues it, run_dir names another",
                 fields=["run_dir"],
             )
         with explain_disk_errors(path):
@@ -188,7 +188,9 @@ class Run:
         description = RunDescription.decoded(content, path / "config.json")
         if not files.sealed:
             if description.format > OLDEST_FORMAT:
-                raise InputError(f"{path} has no checksums.json: restore it, or recreate it by `longspan seal {path}`")
+                raise InputError(
+                    f"{path} has no checksums.json: restore it, or recreate it by `{to_paste('seal', path)}`"
+                )
             warnings.warn(UnsealedRun(path), stacklevel=2)
         return Run(path, from_dict(description.config), description.data, given, description.handed_in)
 
@@ -302,10 +304,11 @@ class Run:
 
     def read_model(self) -> dict:
         """The best weights so far."""
-        remedy = f"`longspan resume {self.path}` restores it from the newest checkpoint"
+        resume = to_paste("resume", self.path)
+        remedy = f"`{resume}` restores it from the newest checkpoint"
         content = self.files.read("model.safetensors", remedy)
         if content is None:
-            raise InputError(f"{self.path} has no weights yet: `longspan resume {self.path}` trains to the first")
+            raise InputError(f"{self.path} has no weights yet: `{resume}` trains to the first")
         arrays = arrays_of(content, self.path / "model.safetensors", remedy)
         return restored(arrays) if any(name.endswith(SCALE) for name in arrays) else arrays
 

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from longspan.errors import InputError
+from longspan.errors import InputError, to_paste
 from longspan.files import (
     changing,
     decode_json,
@@ -80,7 +80,8 @@ class Content(msgspec.Struct, frozen=True):
 ABSENT = Content(0, "absent")
 """Listed in place of a content while a file is written for the first time."""
 
-Seals = dict[str, list[Content]]
+Seals = dict[str, Annotated[list[Content], msgspec.Meta(max_length=8)]]
+"""By file; being killed leaves no more than three contents of any."""
 
 
 class SealedFolder:
@@ -164,7 +165,7 @@ class SealedFolder:
             if self._read_seals() == seals:  # otherwise the file was changed while it was read
                 break
         what = "does not have its checksum, so it is damaged or was edited" if file.exists() else "is missing"
-        accept = f"restore it, or accept it as it is by `longspan seal {self.path}`"
+        accept = f"restore it, or accept it as it is by `{to_paste('seal', self.path)}`"
         raise InputError(f"{file} {what}: {remedy or accept}")
 
     def _content(self, name: str) -> bytes | None:
@@ -200,7 +201,7 @@ class SealedFolder:
             self._write_seals(self._read_seals())
 
     def _read_seals(self) -> Seals:
-        advice = f"recreate it by `longspan seal {self.path}`"
+        advice = f"recreate it by `{to_paste('seal', self.path)}`"
         return read_json(self.path / FILE, Seals, advice, follow=self._may_link)
 
     def _write_seals(self, seals: Mapping[str, list[Content]]) -> None:
