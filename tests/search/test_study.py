@@ -222,7 +222,7 @@ def test_optuna_reads_what_was_written(url):
     assert first.user_attrs["slot"] == 0
     assert first.params == {
         name: getattr(study.definition.config_of(0), name)
-        for name in storage.recorded_parameters(study.definition, 0)[0]
+        for name in attempts.recorded_parameters(study.definition, 0)[0]
     }
     assert study.slots()[0].curve == {1: -3.0, 2: -2.0}
 

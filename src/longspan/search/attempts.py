@@ -18,12 +18,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from optuna.distributions import distribution_to_json
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution, distribution_to_json
 from optuna.trial import TrialState
 from sqlalchemy import Connection, Engine
 
 from longspan.bounds import Figure, Whole
 from longspan.search.slots import SlotCount
+from longspan.search.space import Choices, Definition, Interval, rounded
 from longspan.search.storage import at_once
 
 READ = ("slot", "worker", "outcome", "released", "from_step", "failure")
@@ -317,3 +318,45 @@ def _kept_step(score: float) -> dict[str, object]:
 def _restored(value: float | None, kind: _ValueKind) -> float:
     special = {_ValueKind.INF_POS: math.inf, _ValueKind.INF_NEG: -math.inf, _ValueKind.NAN: math.nan}
     return special.get(kind, value if value is not None else math.nan)
+
+
+def recorded_parameters(definition: Definition, slot: int) -> tuple[dict, dict]:
+    """Parameters and distributions of a slot as Optuna records them and its dashboard shows them.
+
+    The recipe of slot 0 may lie outside the space, so ranges are widened to include it; a value that no range can
+    include (zero on a logarithmic axis) is left out. The trial's run folder has every setting in any case.
+    """
+    config, space = definition.config_of(slot), definition.parsed_space
+    parameters, distributions = {}, {}
+    for name, dimension in space.items():
+        value, shipped = getattr(config, name), getattr(definition.base, name)
+        if isinstance(dimension, Choices):
+            distributions[name] = CategoricalDistribution(tuple(dict.fromkeys((*dimension.values, shipped))))
+        elif isinstance(dimension, Interval) and _fits(value, dimension):
+            distributions[name] = _range(dimension, [shipped, *_slowed(dimension, definition)])
+        if name in distributions:
+            parameters[name] = value
+    return parameters, distributions
+
+
+def _range(interval: Interval, others: list):
+    """The range of an interval, widened to include other values if possible."""
+    held = [interval.low, interval.high, *(value for value in others if _fits(value, interval))]
+    low, high = min(held), max(held)
+    if interval.whole:
+        return IntDistribution(int(low), int(high), log=interval.log)
+    return FloatDistribution(low, high, log=interval.log)
+
+
+def _fits(value: object, interval: Interval) -> bool:
+    """Whether an interval can be widened to include a value."""
+    return isinstance(value, int | float) and (value > 0 or not interval.log)
+
+
+def _slowed(rate: Interval, definition: Definition) -> list[float]:
+    """The lowest learning rate that an effective rate can become with momentum."""
+    if not rate.effective:
+        return []
+    momentum = definition.parsed_space.get("momentum")
+    highest = max(momentum.extremes()) if momentum else definition.base.momentum
+    return [rounded(rate.low * (1 - highest))]

@@ -21,7 +21,6 @@ from msgspec import MsgspecError
 from longspan.errors import InputError
 from longspan.files import explain_disk_errors, file_lock, refuse_link, user_path
 from longspan.search import sqlite_files
-from longspan.search.space import Choices, Definition, Interval, rounded
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
@@ -379,47 +378,3 @@ def _secrets_in(url: str) -> list[str]:
     plain = [each for secret in secrets for each in ((secret,) if isinstance(secret, str) else secret or ())]
     written = [*re.findall(r"//[^/?#:]*:([^/?#]*)@", url), *re.findall(r"[?&][^=&#]*=([^&#]*)", url)]
     return sorted({*plain, *written, *map(unquote, written)} - {""}, key=len, reverse=True)
-
-
-def recorded_parameters(definition: Definition, slot: int) -> tuple[dict, dict]:
-    """Parameters and distributions of a slot as Optuna records them and its dashboard shows them.
-
-    The recipe of slot 0 may lie outside the space, so ranges are widened to include it; a value that no range can
-    include (zero on a logarithmic axis) is left out. The trial's run folder has every setting in any case.
-    """
-    config, space = definition.config_of(slot), definition.parsed_space
-    parameters, distributions = {}, {}
-    for name, dimension in space.items():
-        value, shipped = getattr(config, name), getattr(definition.base, name)
-        if isinstance(dimension, Choices):
-            kind = import_optuna().distributions.CategoricalDistribution
-            distributions[name] = kind(tuple(dict.fromkeys((*dimension.values, shipped))))
-        elif isinstance(dimension, Interval) and _fits(value, dimension):
-            distributions[name] = _range(dimension, [shipped, *_slowed(dimension, definition)])
-        if name in distributions:
-            parameters[name] = value
-    return parameters, distributions
-
-
-def _range(interval: Interval, others: list):
-    """The range of an interval, widened to include other values if possible."""
-    kinds = import_optuna().distributions
-    held = [interval.low, interval.high, *(value for value in others if _fits(value, interval))]
-    low, high = min(held), max(held)
-    if interval.whole:
-        return kinds.IntDistribution(int(low), int(high), log=interval.log)
-    return kinds.FloatDistribution(low, high, log=interval.log)
-
-
-def _fits(value: object, interval: Interval) -> bool:
-    """Whether an interval can be widened to include a value."""
-    return isinstance(value, int | float) and (value > 0 or not interval.log)
-
-
-def _slowed(rate: Interval, definition: Definition) -> list[float]:
-    """The lowest learning rate that an effective rate can become with momentum."""
-    if not rate.effective:
-        return []
-    momentum = definition.parsed_space.get("momentum")
-    highest = max(momentum.extremes()) if momentum else definition.base.momentum
-    return [rounded(rate.low * (1 - highest))]

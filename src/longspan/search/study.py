@@ -275,7 +275,9 @@ class Study(Generic[Defined]):
         self, connection: Any, number: int, state: Any, score: float | None = None, **attributes: object
     ) -> int:
         """Create an attempt at a slot; return its number in the storage."""
-        parameters = storage.recorded_parameters(self.definition, number)
+        from longspan.search.attempts import recorded_parameters
+
+        parameters = recorded_parameters(self.definition, number)
         told = {"slot": number, **attributes}
         return self._attempts.add(connection, self._roll.count, state, parameters, told, score)
 
