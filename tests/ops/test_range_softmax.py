@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.ops import factored, linear, update
-from tests.ops.paths import each_with
+from tests.ops.paths import each_with, runnable
 
 # steps, rows, hidden, ranges: one of each, single rows, broken vectors, many steps of one range
 CASES = [(1, 2, 1, 1), (9, 5, 3, 5), (24, 300, 16, 9), (7, 90, 37, 2), (40, 33, 8, 1)]
@@ -127,3 +127,20 @@ def test_rows_in_use_descend_like_the_whole_matrix(path):
     step = rate * threshold / norm
     np.testing.assert_allclose(moved, table - step * whole, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(moved_leaf, leaf - step * leaf_gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", runnable(), indirect=True)
+def test_ranges_that_are_none_neither_fail_nor_reach_other_steps(path):
+    """They come from files too; their ends may be any integers, whose difference need not be one."""
+    lowest, highest = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    floats, ranges, scale = make(*CASES[2])
+    value, *_ = dense(floats, ranges, scale)
+    wrong = [(1, lowest), (lowest, highest), (-5, 3), (highest, lowest), (2, 10**9), (1, lowest + 10**9)]
+    assert not {start for start, _ in wrong} & set(ranges[1].tolist())
+    start, stop = (np.concatenate([right, ends]) for right, ends in zip(ranges[1:], np.int32(wrong).T, strict=True))
+    hidden = jnp.concatenate([floats[0], jnp.ones((len(wrong), CASES[2][2]))])
+    target = np.concatenate([ranges[0], np.ones(len(wrong), np.int32)])
+    got, of_loss = factored.log_prob_and_gradient(hidden, *floats[1:], target, start, stop, jnp.ones(len(target)))
+    np.testing.assert_allclose(got[: len(value)], value, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(got[len(value) :], 0)
+    of_loss.descend(tuple(floats[1:]), jnp.float32(0.5))

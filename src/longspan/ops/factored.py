@@ -40,7 +40,7 @@ def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: 
 
     .. math:: \log p_t = w_y \cdot h_t + b_y - \log \sum_{start \le r < stop} e^{w_r \cdot h_t + b_r}
 
-    It is zero where a range holds one row or none; ranges that overlap must be equal.
+    It is zero where a range holds one row or none, or leaves the matrix; ranges that overlap must be equal.
     """
     return _log_prob(hidden, weights, bias, target, start, stop)
 
@@ -242,7 +242,7 @@ def _forward(hidden, weights, bias, target, start, stop):
     # A finite start keeps the difference of two maxima from being infinity minus infinity.
     totals = tuple(jnp.full(steps, value, hidden.dtype) for value in (0, jnp.finfo(hidden.dtype).min, 0))
     picked, largest, total = _over_tiles(add_tile, totals, len(weights), target, start, stop)
-    alone = stop - start <= 1
+    alone = _lengths(start, stop, len(weights)) == 0
     return jnp.where(alone, 0, picked), jnp.where(alone, 0, largest + jnp.log(jnp.where(alone, 1, total)))
 
 
@@ -255,7 +255,7 @@ def _over_tiles(add_tile: Callable, totals, rows: int, target, start, stop):
     place_in_range = jnp.arange(steps) - jnp.searchsorted(ranked, ranked)
     is_first = place_in_range % GROUP == 0
     firsts = jnp.nonzero(is_first, size=steps, fill_value=0)[0]
-    lengths = jnp.where(stop - start > 1, stop - start, 0)
+    lengths = _lengths(start, stop, rows)
 
     def add_group(number, totals):
         places = firsts[number] + jnp.arange(GROUP)
@@ -276,6 +276,12 @@ def _over_tiles(add_tile: Callable, totals, rows: int, target, start, stop):
         return jax.lax.fori_loop(0, (length + size - 1) // size, add, totals)
 
     return jax.lax.fori_loop(0, jnp.sum(is_first), add_group, totals)
+
+
+def _lengths(start, stop, rows: int):
+    """Rows of each range; none where there is nothing to decide, or where the integers are no range of these rows."""
+    is_range = (start >= 0) & (start < stop) & (stop <= rows)
+    return jnp.where(is_range & (stop - start > 1), stop - start, 0)
 
 
 def _logit_gradient(hidden, weights, bias, normalizer, tile: Tile):

@@ -305,7 +305,7 @@ class Group {
 std::vector<std::vector<int32_t>> groups_of(const Ranges& r) {
   std::vector<int32_t> order;
   for (long s = 0; s < r.steps; ++s) {
-    if (r.stop[s] - r.start[s] > 1 && r.start[s] >= 0 && r.stop[s] <= r.rows) order.push_back(s);
+    if (r.start[s] >= 0 && r.stop[s] > r.start[s] + 1l && r.stop[s] <= r.rows) order.push_back(s);  // without overflow
   }
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return r.start[a] < r.start[b]; });
   std::vector<std::vector<int32_t>> groups;
