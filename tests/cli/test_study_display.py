@@ -19,7 +19,7 @@ JSB = Cell("table1", "sgd+c", "jsb")
 @pytest.fixture
 def study(tmp_path):
     definition = define(
-        "tiny", TrainConfig(recipe="sgd+c", data="jsb"), {"hidden_size": {"low": 5, "high": 9}}, "print"
+        "tiny", TrainConfig(recipe="sgd+c", data="jsb"), {"chunk_length": {"low": 5, "high": 9}}, "print"
     )
     made = create_or_continue(storage.default_url(tmp_path), definition, 5)
     # By its epochs the first looks better than it is, as it may where a likelihood can only be estimated.
@@ -45,11 +45,11 @@ def test_the_live_table_shows_every_slot_that_was_begun_and_counts_the_rest(stud
     assert [line.split()[:4] for line in shown[1:5]] == [
         ["0", "done", "2", "-3.000"],
         ["1", "best", "2", "-2.500"],
-        ["2", "diverged", "0", "hidden_size"],
+        ["2", "diverged", "0", "chunk_length"],
         ["3", "running", "1", "-9.125"],
     ]
     assert "the recipe unchanged" in shown[1]
-    assert f"hidden_size {study.definition.config_of(1).hidden_size}" in shown[2]
+    assert f"chunk_length {study.definition.config_of(1).chunk_length}" in shown[2]
     assert shown[5].startswith("2 done, 1 running, 1 waiting, 1 diverged")
 
 
@@ -78,7 +78,7 @@ def test_without_a_terminal_each_finished_slot_is_one_line_once(study, capsys):
         display.refresh()
         display.refresh()
     lines = capsys.readouterr().out.splitlines()
-    assert "5 slots, searching hidden_size" in lines[0]
+    assert "5 slots, searching chunk_length" in lines[0]
     assert [line.split()[1:5] for line in lines[1:]] == [
         ["0", "done", "valid", "-3.000"],
         ["1", "done", "valid", "-2.500"],
@@ -88,7 +88,7 @@ def test_without_a_terminal_each_finished_slot_is_one_line_once(study, capsys):
 
 def test_brackets_in_a_name_are_not_markup(tmp_path, capsys):
     config = TrainConfig(recipe="sgd+c", data="songs[/old]/mine.npz")
-    definition = define("tiny-v2", config, {"hidden_size": {"low": 5, "high": 9}}, "print")
+    definition = define("tiny-v2", config, {"chunk_length": {"low": 5, "high": 9}}, "print")
     with StudyDisplay(create_or_continue(storage.default_url(tmp_path), definition, 1), quiet=False):
         pass
     assert "sgd+c on songs[/old]/mine.npz: study tiny-v2, 1 slots" in capsys.readouterr().out
