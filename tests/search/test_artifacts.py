@@ -19,7 +19,7 @@ from longspan.search import artifacts, storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
 from longspan.search.slots import Outcome
 from longspan.search.space import define
-from longspan.search.study import create_or_continue, open_study
+from longspan.search.study import ClaimLost, create_or_continue, open_study
 from longspan.search.trial import NotKept, _Reporter
 from longspan.search.worker import Limits, Place
 from longspan.training.runs import Run
@@ -171,8 +171,23 @@ def test_what_keeps_a_slot_from_being_kept_shows_no_password(run, tmp_path):
     study = SimpleNamespace(url="postgresql://me@host/x?sslmode=SECRET", definition=SimpleNamespace(prune=False))
     place = Place(tmp_path, {}, Refusing())
     with pytest.warns(NotKept) as told:
-        _Reporter(study, run, SimpleNamespace(slot=0), place, Limits()).keep_last()
+        _Reporter(study, run, SimpleNamespace(slot=0, check=lambda: None), place, Limits()).keep_last()
     assert "SECRET" not in str(told[0].message)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_worker_that_lost_its_slot_does_not_replace_what_others_kept(lost, run, tmp_path):
+    def check():
+        if lost:
+            raise ClaimLost
+
+    saved = []
+    place = Place(tmp_path, {}, SimpleNamespace(save=lambda slot, run: saved.append(slot)))
+    study = SimpleNamespace(url="postgresql://host/x", definition=SimpleNamespace(prune=False))
+    reporter = _Reporter(study, run, SimpleNamespace(slot=3, check=check), place, Limits())
+    with pytest.raises(ClaimLost) if lost else nullcontext():
+        reporter.keep_last()
+    assert saved == ([] if lost else [3])
 
 
 def test_the_server_keeps_them_by_default(run, server):
