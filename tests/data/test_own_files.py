@@ -8,6 +8,7 @@ import pytest
 
 from longspan.data import load, read_table
 from longspan.data.archive import read_set, write_set
+from longspan.data.csv_files import ROWS_AT_ONCE, read_csv
 from longspan.errors import InputError
 from tests.support.catalog import tiny_labels, tiny_series
 
@@ -29,6 +30,14 @@ def test_a_table_is_read_by_columns(weather):
     assert data.record.labels == ["dry", "wet"]
     assert data.split_figures("train").sequences == 5
     assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one per step")
+
+
+def test_numbers_beside_words_take_no_more_than_their_digits(tmp_path):
+    """An int64 may have 21 characters, which NumPy would take for each of millions of rows."""
+    rows = [[str(number % 1000)] for number in range(ROWS_AT_ONCE)]
+    columns = read_csv(write_csv(tmp_path / "codes.csv", ["code"], [*rows, ["999x"]]))
+    assert columns["code"].dtype == "<U4"
+    assert columns["code"].tolist() == [*(row[0] for row in rows), "999x"]
 
 
 def test_targets_may_lie_ahead_or_at_the_end(weather):

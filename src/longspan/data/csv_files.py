@@ -156,4 +156,4 @@ def _joined(blocks: list[np.ndarray]) -> np.ndarray:
 def _as_words(numbers: np.ndarray) -> np.ndarray:
     if numbers.dtype.kind == "f":
         return np.array(["" if np.isnan(value) else f"{value:g}" for value in numbers], dtype="U")
-    return numbers.astype("U")
+    return np.array([str(value) for value in numbers.tolist()], dtype="U")  # `astype` takes 21 characters for each
