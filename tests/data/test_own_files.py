@@ -1,6 +1,7 @@
 """Your own sequences from files, and stored."""
 
 import csv
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,18 @@ def test_numbers_beside_words_take_no_more_than_their_digits(tmp_path):
     columns = read_csv(write_csv(tmp_path / "codes.csv", ["code"], [*rows, ["999x"]]))
     assert columns["code"].dtype == "<U4"
     assert columns["code"].tolist() == [*(row[0] for row in rows), "999x"]
+
+
+def test_a_wide_table_is_held_once(tmp_path):
+    """Neither all its values as words, nor blocks of its columns beside what they are joined to."""
+    path = write_csv(tmp_path / "wide.csv", [f"c{number}" for number in range(1000)], [[""] * 1000] * 4000)
+    tracemalloc.start()
+    try:
+        columns = read_csv(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * sum(column.nbytes for column in columns.values())
 
 
 def test_targets_may_lie_ahead_or_at_the_end(weather):
