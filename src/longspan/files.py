@@ -356,7 +356,7 @@ def cache_directory() -> Path:
 
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_LINK = re.compile(r"(?<=\])(?=[(\[:])|(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\w)(?=@\w)", re.IGNORECASE)
+_LINK = re.compile(r"(?<=\])(?=[(\[:])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[\w.+-])(?=@)", re.IGNORECASE)
 """Places in links, in what they refer to, and in addresses of which many viewers make links."""
 
 

@@ -1,6 +1,7 @@
 """Your own sequences from files, and stored."""
 
 import csv
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from longspan.data import load, read_table
 from longspan.data.archive import read_set, write_set
+from longspan.data.csv_files import ROWS_AT_ONCE, read_csv
 from longspan.errors import InputError
 from tests.support.catalog import tiny_labels, tiny_series
 
@@ -29,6 +31,26 @@ def test_a_table_is_read_by_columns(weather):
     assert data.record.labels == ["dry", "wet"]
     assert data.split_figures("train").sequences == 5
     assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one per step")
+
+
+def test_numbers_beside_words_take_no_more_than_their_digits(tmp_path):
+    """An int64 may have 21 characters, which NumPy would take for each of millions of rows."""
+    rows = [[str(number % 1000)] for number in range(ROWS_AT_ONCE)]
+    columns = read_csv(write_csv(tmp_path / "codes.csv", ["code"], [*rows, ["999x"]]))
+    assert columns["code"].dtype == "<U4"
+    assert columns["code"].tolist() == [*(row[0] for row in rows), "999x"]
+
+
+def test_a_wide_table_is_held_once(tmp_path):
+    """Neither all its values as words, nor blocks of its columns beside what they are joined to."""
+    path = write_csv(tmp_path / "wide.csv", [f"c{number}" for number in range(1000)], [[""] * 1000] * 4000)
+    tracemalloc.start()
+    try:
+        columns = read_csv(path)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * sum(column.nbytes for column in columns.values())
 
 
 def test_targets_may_lie_ahead_or_at_the_end(weather):

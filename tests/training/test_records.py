@@ -45,7 +45,7 @@ def test_text_says_what_it_knows():
     assert "5 characters" in card
 
 
-EVIL = "![x](http://example.com/x.png) <img src=x> `a` | b [c][d] [e]: www.example.com me@example.com"
+EVIL = "![x](http://example.com/x.png) <img src=x> `a` | b [c][d] [e]: _www.example.com me@example.com me-@example.com"
 
 
 def test_names_out_of_a_folder_are_no_markup_of_the_card():
@@ -58,7 +58,7 @@ def test_names_out_of_a_folder_are_no_markup_of_the_card():
     }
     config = dataclasses.replace(tiny_config(), recipe=EVIL, data=EVIL)
     card = model_card(config, tiny_music().record, result=result)
-    for markup in ("](", "][", "]:", "://", "www.example", "me@example", "<img", "`a`", "| b"):
+    for markup in ("](", "][", "]:", "://", "www.example", "me@example", "-@example", "<img", "`a`", "| b"):
         assert markup not in card
     assert max(map(len, card.split())) < 40, "a figure has as many digits as a power of ten is high"
     assert "http: //example.com/x.png" in card  # it is shown as text, of which viewers would have made a link

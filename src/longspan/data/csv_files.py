@@ -16,7 +16,7 @@ from longspan.errors import InputError
 from longspan.files import opened
 from longspan.limits import TABLE_BYTES, TABLE_COLUMNS, TABLE_WORD, TABLE_WORD_BYTES, UNBROKEN_BYTES
 
-ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE, VALUES_AT_ONCE = 10_000, 1_000_000
 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
@@ -43,7 +43,7 @@ def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{path} must begin with different names of its columns, at most {TABLE_COLUMNS}")
         words = _Words(path)
         columns = [_Column(name, words) for name in names]
-        for rows in _in_blocks(_rows(reader, lines, len(names), path)):
+        for rows in _in_blocks(_rows(reader, lines, len(names), path), len(names)):
             for column, values in zip(columns, zip(*(row for _, row in rows), strict=True), strict=True):
                 column.add([value.strip() for value in values], rows[0][0])
     except csv.Error as error:
@@ -92,7 +92,8 @@ class _Column:
         self.blocks.append(block)
 
     def joined(self) -> np.ndarray:
-        return _joined(self.blocks)
+        blocks, self.blocks = self.blocks, []  # so that a table is not held twice
+        return _joined(blocks)
 
 
 def _separator(line: str) -> str:
@@ -130,8 +131,9 @@ def _rows(reader: Any, lines: _Lines, width: int, path: Path) -> Iterator[tuple[
             yield reader.line_num, row
 
 
-def _in_blocks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[list[tuple[int, list[str]]]]:
-    while block := list(islice(rows, ROWS_AT_ONCE)):
+def _in_blocks(rows: Iterator[tuple[int, list[str]]], width: int) -> Iterator[list[tuple[int, list[str]]]]:
+    height = max(1, min(ROWS_AT_ONCE, VALUES_AT_ONCE // max(width, 1)))
+    while block := list(islice(rows, height)):
         yield block
 
 
@@ -156,4 +158,4 @@ def _joined(blocks: list[np.ndarray]) -> np.ndarray:
 def _as_words(numbers: np.ndarray) -> np.ndarray:
     if numbers.dtype.kind == "f":
         return np.array(["" if np.isnan(value) else f"{value:g}" for value in numbers], dtype="U")
-    return numbers.astype("U")
+    return np.array([str(value) for value in numbers.tolist()], dtype="U")  # `astype` takes 21 characters for each
