@@ -172,6 +172,17 @@ def test_a_stored_set_that_is_not_what_it_says_is_refused(tmp_path):
         read_set(tmp_path / "bad.npz", "bad")
 
 
+@pytest.mark.parametrize("name", ["train_inputs", "valid_targets", "test_mask"])
+def test_a_stored_array_of_another_rank_is_refused(tmp_path, name):
+    write_set(tmp_path / "set.npz", tiny_series())
+    with np.load(tmp_path / "set.npz") as stored:
+        arrays = dict(stored)
+    for other in (arrays[name].ravel()[0], np.stack([arrays[name]] * 2, axis=-1), arrays[name][..., None, None]):
+        np.savez(tmp_path / "bad.npz", **{**arrays, name: other})
+        with pytest.raises(InputError, match=f"is a damaged data set .'{name}'"):
+            read_set(tmp_path / "bad.npz", "bad")
+
+
 def test_categories_of_parquet_are_words(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -323,9 +323,10 @@ class _Rolls:
     def pairs(self, split: str) -> list[Pair]:
         """The sequences of a split of own data."""
         leaves = []
-        for name, kinds in (("inputs", "fui"), ("targets", "fui"), ("mask", "b")):
+        for name, kinds, ranks in (("inputs", "fui", (1, 2)), ("targets", "fui", (1, 2)), ("mask", "b", (1,))):
             leaf = self.array(f"{split}_{name}")
-            if leaf.dtype.kind not in kinds or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
+            right = leaf.dtype.kind in kinds and leaf.ndim in ranks
+            if not right or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
                 raise InputError(f"{self.path} is a damaged data set ('{split}_{name}'); import it again")
             leaves.append(np.split(leaf, self._bounds(split, len(leaf))))
         return [Pair(*parts) for parts in zip(*leaves, strict=True)]
