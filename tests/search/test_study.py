@@ -571,7 +571,7 @@ def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
         claim = study.claim("me")
         claim.report([{"epoch": 1, "valid_log_likelihood": -3.0}])
         claim.beat()
-        kept.store.write("x", io.BytesIO(b"content"))
+        kept.store.write("x", io.BytesIO(b"content"), claim)
         kept.store.remove("x")
         study.record(claim, DONE)
         study.set_result({"slots": 2})
