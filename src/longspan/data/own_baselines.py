@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LAGS = (1, 2, 4, 8, 16)
 """Numbers of past inputs that the linear model may see."""
 MOST_FEATURES = 400
+MOST_COLUMNS = 1000
+"""Inputs of a step that the linear model takes at all: its matrices have as many rows and columns."""
 MOST_ROWS = 20_000
 """Steps of the training split that it is fitted to, evenly spaced: enough for that many features."""
 MOST_OUTPUTS = 200
@@ -59,22 +61,23 @@ def sequence_baselines(data: Sequences, split: str) -> OwnBaselines:
 
 def _number_rows(data: Sequences, split: str) -> list[tuple[str, dict[str, float]]]:
     mean = data._asked("train").mean(axis=0)
-    rows = [("the mean", _number_scores(data, split, lambda pair: np.broadcast_to(mean, pair.targets.shape)))]
+    rows = [("the mean", _number_scores(data, split, lambda pair: mean))]
     if data.description.next_step:
-        rows.append(("the last value", _number_scores(data, split, lambda pair: pair.inputs)))
+        rows.append(("the last value", _number_scores(data, split, lambda pair: pair.inputs[pair.mask])))
     return [*rows, _linear_row(data, split)] if _has_few_inputs(data) else rows
 
 
 def _has_few_inputs(data: Sequences) -> bool:
-    """Whether a linear model of the inputs stays small: symbols, unlike numbers, become one column for each."""
-    return data.description.input_kind != "symbols" or data.description.input_size <= MOST_FEATURES
+    """Whether a linear model of the inputs stays small: symbols become one column for each."""
+    return data.description.input_size <= (MOST_FEATURES if data.description.input_kind == "symbols" else MOST_COLUMNS)
 
 
-def _number_scores(data: Sequences, split: str, predict) -> dict[str, float]:
-    """Scores of predictions, in the units of the data; the first step of a series, which has no past, counts too."""
+def _number_scores(data: Sequences, split: str, predict: Callable[[Pair], np.ndarray]) -> dict[str, float]:
+    """Scores of predictions at the steps that count, in the units of the data; the first step of a series, which has
+    no past, counts too."""
 
     def residuals(name: str) -> np.ndarray:
-        return np.concatenate([(pair.targets - predict(pair))[pair.mask] for pair in data.pairs[name]]).astype(float)
+        return np.concatenate([pair.targets[pair.mask] - predict(pair) for pair in data.pairs[name]]).astype(float)
 
     variance = np.maximum(np.square(residuals("train")).mean(axis=0), SMALLEST_VARIANCE)
     squares = np.square(residuals(split))
@@ -154,25 +157,28 @@ def _fit(data: Sequences, lags: int) -> np.ndarray:
 def _features(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> np.ndarray:
     """For each of some steps a one and the last inputs, zeros before the first; at the end also the mean over time."""
 
+    symbols, size = data.description.input_kind == "symbols", data.description.input_size
+
     def vectors(inputs: np.ndarray) -> np.ndarray:
-        symbols = data.description.input_kind == "symbols"
-        return np.eye(data.description.input_size, dtype=np.float32)[inputs] if symbols else inputs
+        return np.eye(size, dtype=np.float32)[inputs] if symbols else inputs
 
     columns = [np.ones((len(steps), 1))]
     for lag in range(lags):
         before = vectors(pair.inputs[np.maximum(steps - lag, 0)])
         columns.append(np.where((steps >= lag)[:, None], before, 0.0))
     if data.description.at_end:
-        columns.append(np.broadcast_to(vectors(pair.inputs).mean(axis=0), columns[-1].shape))
+        mean = np.bincount(pair.inputs, minlength=size) / len(pair.inputs) if symbols else pair.inputs.mean(axis=0)
+        columns.append(np.broadcast_to(mean, columns[-1].shape))
     return np.concatenate(columns, axis=1)
 
 
-def _in_parts(data: Sequences, pair: Pair, lags: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """The features of all steps of a sequence, part by part."""
+def _in_parts(data: Sequences, pair: Pair, lags: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The steps of a sequence that count and their features, part by part."""
+    steps = np.flatnonzero(pair.mask)
     height = max(1, AT_ONCE // (1 + (lags + data.description.at_end) * data.description.input_size))
-    for start in range(0, len(pair.mask), height):
-        part = slice(start, min(start + height, len(pair.mask)))
-        yield part, _features(data, pair, lags, np.arange(part.start, part.stop))
+    for start in range(0, max(len(steps), 1), height):
+        part = steps[start : start + height]
+        yield part, _features(data, pair, lags, part)
 
 
 def _ridge(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -210,7 +216,7 @@ def _logistic_scores(data: Sequences, split: str, lags: int, weights: np.ndarray
     likelihoods, right = [], []
     for pair in data.pairs[split]:
         for part, features in _in_parts(data, pair, lags):
-            scores, targets = (features @ weights)[pair.mask[part]], pair.targets[part][pair.mask[part]]
+            scores, targets = features @ weights, pair.targets[part]
             if data.description.target_kind == "binary":
                 likelihoods.append(_key_likelihoods(scores, targets))
                 continue
