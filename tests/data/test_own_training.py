@@ -1,12 +1,16 @@
 """Own sequences from training to samples: scores are in the units of the data, whatever those are."""
 
+from contextlib import nullcontext
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import longspan
 from longspan import cli
-from longspan.data import Sequences
+from longspan.data import DataRecord, Sequences
+from longspan.errors import InputError
+from longspan.sampling.prime import read_series_prime
 from tests.support.catalog import tiny_labels, tiny_series
 
 TINY = {"hidden_size": 6, "chunk_length": 20, "lanes": 1, "block": 4, "max_epochs": 3}
@@ -47,6 +51,16 @@ def test_r2_and_squared_error_are_those_of_the_predictions(series):
     assert scores.r2 == pytest.approx(np.mean(1 - squares.mean(axis=0) / true.var(axis=0)), abs=1e-3)
 
 
+def test_a_block_without_any_target_is_trained_and_shown(tmp_path, capsys):
+    """The mean loss of an epoch of which no step had counted yet was a division by zero."""
+    marks = np.arange(600) % 200 >= 180
+    arrays = {"inputs": np.random.default_rng(0).normal(size=(600, 1)), "masks": marks, "ids": np.array([*"abc"])}
+    np.savez(tmp_path / "late.npz", **arrays, targets=arrays["inputs"], lengths=np.array([200] * 3))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**TINY, "max_epochs": 1}.items()]
+    assert cli.run(["train", "--data", str(tmp_path / "late.npz"), "--run-dir", str(tmp_path / "run"), *flags]) == 0
+    assert "nan" not in capsys.readouterr().out
+
+
 def test_samples_are_in_the_units_of_the_data_and_continue_a_prime(series):
     drawn = series.sample(30, num=2, prime=np.full((5, 2), 20.0))
     assert drawn.shape == (2, 30, 2)
@@ -65,6 +79,14 @@ def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys
     (tmp_path / "bad.csv").write_text("a\n20\n21\n")
     assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "bad.csv")]) == 2
     assert "expected 2 finite numbers" in capsys.readouterr().err
+
+
+def test_a_prime_of_switches_is_on_or_off(tmp_path):
+    record = DataRecord("keys", "x", 2, next_step=True)
+    for steps, said in ((np.array([[0, 1], [1, 1]]), None), (np.array([[0, 7], [1, 1]]), "whole numbers from 0 to 1")):
+        np.save(tmp_path / "prime.npy", steps)
+        with nullcontext() if said is None else pytest.raises(InputError, match=said):
+            assert read_series_prime(tmp_path / "prime.npy", record).tolist() == steps.tolist()
 
 
 def test_real_inputs_with_classes_are_learned(tmp_path):
