@@ -173,9 +173,3 @@ def check_remembers(record: DataRecord) -> None:
     """Refuse data whose targets are not the next inputs: they have no past of their own to recall."""
     if record.kind not in ("music", "text"):
         raise InputError(f"these data ask for {record.kind}, which have no past to recall: use music or text")
-
-
-def in_other_units(data: Dataset, log_likelihood: float) -> dict[str, float]:
-    """The log-likelihood as the other scores that apply to these data."""
-    units = {"perplexity": math.exp(-log_likelihood), "bits_per_character": -log_likelihood / math.log(2)}
-    return {name: value for name, value in units.items() if name in data.metrics}
