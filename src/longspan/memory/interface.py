@@ -158,8 +158,17 @@ def proposal_of(run: Run) -> Proposal | None:
 
 
 def reader_of(run: Run) -> Reader | None:
-    """What the network of a run reads before each step of a sample; None if that is the last step alone."""
-    cues = Cues.named(run.config.cues)
+    """What the network of a run reads before each step of a sample; None if that is the last step alone.
+
+    Refused if the network reads anything else, which only its data could tell.
+    """
+    cues, record = Cues.named(run.config.cues), run.data
+    reads, drawn = record.input_size or record.size, cues.width(record.size)
+    if record.predicted != "symbols" and reads != drawn:
+        raise InputError(
+            f"{run.path} reads {reads} inputs at a step, but {drawn} follow from what it predicts: such a network "
+            "cannot be sampled"
+        )
     return None if cues == NO_CUES else WithCues(cues)
 
 
