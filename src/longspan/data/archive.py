@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from longspan.data.blocks import BLOCK, Opened, opened_array
+from longspan.data.checking import MOST_SYMBOLS, check_record
 from longspan.data.dataset import SPLITS, texts_of
 from longspan.data.music import (
     DEFAULT_FRAMES_PER_BEAT,
@@ -32,9 +33,8 @@ from longspan.data.music import (
     check_shape,
     check_values,
 )
-from longspan.data.own import Description, Pair, Sequences
+from longspan.data.own import Description, Pair, Sequences, record_of
 from longspan.data.own_files import check_arrays, check_words, sequences_of
-from longspan.data.own_stored import check_description, wrong_leaf
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
 from longspan.data.text import TextData
@@ -55,6 +55,8 @@ from longspan.limits import (
 )
 
 FORMAT = 1
+TYPES = {"symbols": np.int32, "numbers": np.float32, "binary": np.uint8}
+"""How the values of a user's own sequences are stored."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -243,7 +245,7 @@ class _Rolls:
         """The number of entries of an array, and the bytes that they take once they are understood."""
         with self._open(name) as array:
             keys = array.dtype.itemsize == 1 and len(array.shape) > 1
-            return array.count, array.count * (1 if keys else max(array.dtype.itemsize, 8))
+            return array.size, array.size * (1 if keys else max(array.dtype.itemsize, 8))
 
     def width(self, name: str) -> int:
         """The number of columns of an array."""
@@ -268,7 +270,7 @@ class _Rolls:
         for name in SPLITS:
             with self._open(name) as array:
                 self._check_stream(array, TOKENS - self.symbols)
-                self.symbols += array.count
+                self.symbols += array.size
                 if any(block.min() < 0 or block.max() >= vocabulary for block in array.blocks()):
                     raise InputError(f"{self.path} has tokens of {name} outside the vocabulary; import it again")
         return {name: self._whole(name, np.int32) for name in SPLITS}
@@ -287,20 +289,20 @@ class _Rolls:
     def array(self, name: str) -> np.ndarray:
         """Any array of numbers or words."""
         with self._open(name) as array:
-            if array.dtype.kind not in "biufU" or array.count > NUMBERS:
+            if array.dtype.kind not in "biufU" or array.size > NUMBERS:
                 raise InputError(
-                    f"'{name}' in {self.path} has {array.count} values of {array.dtype}: expected fewer numbers"
+                    f"'{name}' in {self.path} has {array.size} values of {array.dtype}: expected fewer numbers"
                 )
-            check_words(array.dtype, array.count, f"'{name}' in {self.path}")
+            check_words(array.dtype, array.size, f"'{name}' in {self.path}")
             return array.whole()
 
     def pairs(self, description: Description, name: str) -> dict[str, list[Pair]]:
         """The sequences of own data by split, all of them looked at before one takes memory."""
-        check_description(description, name)
+        _check_description(description, name)
         for split in SPLITS:
             for leaf in Pair._fields:
                 with self._open(f"{split}_{leaf}") as array:
-                    wrong = wrong_leaf(description, leaf, array)
+                    wrong = _wrong_leaf(description, leaf, array)
                     if wrong is not None:
                         raise InputError(f"{self.path} is a damaged data set ('{array.name}' {wrong}); import it again")
                     steps = array.shape[0]
@@ -374,3 +376,35 @@ def _checked(metadata: Metadata) -> Metadata:
     if metadata.kind == "text" and metadata.vocabulary[metadata.end_token : metadata.end_token + 1] != (END,):
         raise ValueError("no such unit or end token")
     return metadata
+
+
+def _check_description(description: Description, name: str) -> None:
+    """Refuse a description that no stored data have, before they are read."""
+    if description.next_step:
+        start = int(description.target_kind == "symbols")
+        same = description.input_kind == description.target_kind
+        if not same or description.input_size != description.target_size + start:
+            raise InputError("the stored targets are not the next step of the inputs; import their source again")
+    try:
+        check_record(record_of(description, ""), name)
+    except InputError as error:
+        raise InputError(f"{error}; import their source again") from error
+
+
+def _wrong_leaf(description: Description, leaf: str, array: Opened) -> str | None:
+    """What is wrong with a stored array of inputs, targets or marks, given what all of them mean."""
+    if leaf == "mask":
+        right = array.dtype == bool and len(array.shape) == 1
+        return None if right and any(block.any() for block in array.blocks()) else "marks no step that has a target"
+    inputs = leaf == "inputs"
+    kind = description.input_kind if inputs else description.target_kind
+    size = description.input_size if inputs else description.target_size
+    columns = () if kind == "symbols" else (size,)
+    right = array.dtype == TYPES[kind] and len(array.shape) == 1 + len(columns) and array.shape[1:] == columns
+    if kind == "symbols":
+        right = right and 2 <= size <= MOST_SYMBOLS
+        right = right and all(block.min() >= 0 and block.max() < size for block in array.blocks())
+    else:
+        finite = kind == "numbers"
+        right = right and all(np.isfinite(block).all() if finite else block.max() <= 1 for block in array.blocks())
+    return None if right else f"is not {size} {kind} per step"

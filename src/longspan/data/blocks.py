@@ -27,7 +27,8 @@ class Opened(NamedTuple):
     dtype: np.dtype
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
+        """The number of its entries."""
         return math.prod(self.shape)
 
     def take(self, count: int) -> np.ndarray:
@@ -39,12 +40,12 @@ class Opened(NamedTuple):
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All numbers in the order of the file, some at a time."""
-        for start in range(0, self.count, BLOCK):
-            yield self.take(min(BLOCK, self.count - start))
+        for start in range(0, self.size, BLOCK):
+            yield self.take(min(BLOCK, self.size - start))
 
     def whole(self, dtype: np.dtype | type | None = None) -> np.ndarray:
         """All of the array, as another type if one is given."""
-        found, place = np.empty(self.count, self.dtype if dtype is None else dtype), 0
+        found, place = np.empty(self.size, self.dtype if dtype is None else dtype), 0
         for block in self.blocks():
             found[place : place + len(block)] = block
             place += len(block)
