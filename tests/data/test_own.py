@@ -196,6 +196,8 @@ def test_symbols_know_what_comes_before_the_first():
         ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train", "valid", "tset"]}, "unknown 'tset'"),
         ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train"] * 3}, "none in valid"),
         ({"inputs": np.zeros((9, 2)), "columns": ["one"]}, "1 names for 2"),
+        ({"inputs": np.zeros((9, 2)), "input_kind": "number"}, "inputs must be one of numbers, binary, symbols: got"),
+        ({"inputs": np.zeros((9, 2)), "targets": np.zeros(9), "target_kind": "class"}, "targets must be one of"),
         ({"inputs": np.zeros(9, int)}, "1 different symbols"),
         ({"inputs": np.array([1 + 2j] * 5)}, "expected numbers or words"),
         ({"inputs": np.zeros((30, 1)), "targets": np.full(30, np.nan), "target_kind": "symbols"}, "none is known"),
