@@ -59,6 +59,8 @@ def test_a_run_that_had_its_time_stops_cleanly_and_resumes_to_the_same_bytes(tra
 def test_what_is_no_time_is_refused_by_its_name_in_python(seconds, tmp_path):
     with pytest.raises(InputError, match=r"^max_seconds must be a number above 0 and finite"):
         longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", max_seconds=seconds, **SMALL)
+    with pytest.raises(InputError, match=r"^budget must be a number above 0 and finite"):
+        longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", budget=seconds, **SMALL)
     assert not (tmp_path / "run").exists()
 
 
