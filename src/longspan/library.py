@@ -269,6 +269,8 @@ def _config(
 ) -> TrainConfig:
     if recipe is not None and config is not None:
         raise InputError("a recipe and a config were given: expected one of them", fields=["recipe", "config"])
+    if config is not None and not isinstance(config, TrainConfig):
+        raise InputError(f"expected a TrainConfig as config, got {type(config).__name__}", fields=["config"])
     unknown = sorted(set(settings) - FIELDS)
     if unknown:
         close = difflib.get_close_matches(unknown[0], FIELDS, n=1)
