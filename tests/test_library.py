@@ -59,6 +59,8 @@ def test_a_run_that_had_its_time_stops_cleanly_and_resumes_to_the_same_bytes(tra
 def test_what_is_no_time_is_refused_by_its_name_in_python(seconds, tmp_path):
     with pytest.raises(InputError, match=r"^max_seconds must be a number above 0 and finite"):
         longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", max_seconds=seconds, **SMALL)
+    with pytest.raises(InputError, match=r"^budget must be a number above 0 and finite"):
+        longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", budget=seconds, **SMALL)
     assert not (tmp_path / "run").exists()
 
 
@@ -70,6 +72,8 @@ def test_what_is_no_time_is_refused_by_its_name_in_python(seconds, tmp_path):
         ({"hiden_size": 50}, "did you mean hidden_size"),
         ({"seed": -1}, "seed must be from 0 to 4294967295: got -1"),
         ({"recipe": 3}, "expected a recipe as text"),
+        ({"cell": np.tanh}, "expected a cell as text, such as 'lstm', got ufunc: register one of your own, or hand it"),
+        ({"recipe": None, "config": {"seed": 1}}, "expected a TrainConfig as config, got dict"),
         ({"data": 3}, "expected the name of a data set or a longspan.Dataset, got int"),
         ({"optimizer": 3}, "expected an Optax transformation or a name as optimizer, got 3"),
         ({"model": "lstm"}, "expected a longspan.models.SequenceModel of a cell and an output as model, got str"),

@@ -238,6 +238,15 @@ class TrainConfig:
         """Number of cores that training keeps busy."""
         return self.threads * self.replicas
 
+    @property
+    def units(self) -> str:
+        """The recurrent units in words: `200 tanh units`, or `50 tanh + 30 sigmoid units` where layers differ."""
+        layers = [dict(layer.options) for layer in parse_cell(self.cell)]
+        sizes = [layer.get("size") or str(self.hidden_size) for layer in layers]
+        kinds = [layer.get("activation") or self.activation for layer in layers]
+        alike = sizes if len(set(kinds)) == 1 else [" ".join(each) for each in zip(sizes, kinds, strict=True)]
+        return " + ".join(alike) + (f" {kinds[0]} units" if alike is sizes else " units")
+
     def __post_init__(self) -> None:
         for name, value in as_dict(self).items():
             if hasattr(value, "item"):  # a NumPy scalar

@@ -3,10 +3,15 @@
 import os
 import shlex
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import PurePath
 
 LONGEST = 3000
 """Characters of a message; what a file holds in place of a name may have a million."""
+
+
+PLUGINS: ContextVar[tuple[str, ...]] = ContextVar("plugins", default=())
+"""The plugins that the present command was given, without which those that it advises would not know the same parts."""
 
 
 class InputError(Exception):
@@ -52,10 +57,13 @@ def printable(text: str) -> str:
 def to_paste(*words: PurePath | str) -> str:
     """A command of longspan to be pasted into a shell, where no name of a folder or a file can be anything else.
 
+    It takes along the plugins of the present command.
+
     >>> to_paste("seal", PurePath("a; b")), to_paste("resume", PurePath("--plugin=b.py"))
     ("longspan seal 'a; b'", 'longspan resume ./--plugin=b.py')
     """
-    return shlex.join(["longspan", *map(_word, words)])
+    plugins = [word for name in PLUGINS.get() for word in ("--plugin", name)]
+    return shlex.join(["longspan", *map(_word, words), *plugins])
 
 
 def _word(word: PurePath | str) -> str:

@@ -22,7 +22,7 @@ from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.checking import check_dataset
-from longspan.data.dataset import Dataset, usual_memory
+from longspan.data.dataset import Dataset, array_of, usual_memory
 from longspan.data.vocabulary import Vocabulary
 from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
 from longspan.diagnostics.measures import LAGS
@@ -118,7 +118,7 @@ class Trained:
             num=num,
             key=jax.random.key(seed),
             temperature=temperature,
-            prime=None if prime is None else record.as_seen(np.asarray(prime)),
+            prime=None if prime is None else record.as_seen(array_of(prime, "the prime")),
             end_token=record.end_token,
             held=held,
             avoid_silence=avoid_silence,
@@ -199,8 +199,8 @@ def train(
     check_parts(chosen, content.record, given)
     if chosen.memory != "none":
         check_memory(chosen.memory, content.record)
-    for seconds in (budget, max_seconds):
-        time_limit(seconds)  # refuses what is no time
+    for name, seconds in (("budget", budget), ("max_seconds", max_seconds)):
+        time_limit(seconds, name)  # refuses what is no time
     _check_listeners(listeners)
     path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads, chosen.replicas)
     if budget is not None:
@@ -269,6 +269,8 @@ def _config(
 ) -> TrainConfig:
     if recipe is not None and config is not None:
         raise InputError("a recipe and a config were given: expected one of them", fields=["recipe", "config"])
+    if config is not None and not isinstance(config, TrainConfig):
+        raise InputError(f"expected a TrainConfig as config, got {type(config).__name__}", fields=["config"])
     unknown = sorted(set(settings) - FIELDS)
     if unknown:
         close = difflib.get_close_matches(unknown[0], FIELDS, n=1)

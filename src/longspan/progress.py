@@ -39,8 +39,8 @@ class TrainingDisplay(Listener):
     def __enter__(self) -> "TrainingDisplay":
         config = self.run.config
         self.console.print(
-            f"[bold]{escape(config.recipe)}[/] on [bold]{escape(config.data)}[/]: {config.hidden_size} "
-            f"{config.activation} units, {escape(config.output)} output, {escape(str(self.run.path))}"
+            f"[bold]{escape(config.recipe)}[/] on [bold]{escape(config.data)}[/]: {escape(config.units)}, "
+            f"{escape(config.output)} output, {escape(str(self.run.path))}"
         )
         if config.cooldown > 0:
             self.console.print(

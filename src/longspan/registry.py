@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from longspan.errors import InputError
+from longspan.errors import PLUGINS, InputError
 
 Part = TypeVar("Part")
 
@@ -86,14 +86,19 @@ class Registry(Generic[Part]):
 
 @contextmanager
 def loaded_plugins(names: Sequence[str]) -> Iterator[None]:
-    """Import a user's modules; while the block lasts, worker processes that are started import them, too."""
+    """Import a user's modules; while the block lasts, worker processes that are started import them, too.
+
+    So do commands that are advised meanwhile, unless the environment names them anyway.
+    """
     for name in names:
         load_plugin(name)
+    told = PLUGINS.set(tuple(name for name in names if name not in plugins_of_environment()))
     before = os.environ.get(PLUGINS_VARIABLE)
     os.environ[PLUGINS_VARIABLE] = os.pathsep.join(names)
     try:
         yield
     finally:
+        PLUGINS.reset(told)
         os.environ.pop(PLUGINS_VARIABLE)
         if before is not None:
             os.environ[PLUGINS_VARIABLE] = before
@@ -165,6 +170,12 @@ def parse_cell(text: str) -> list[LayerSpec]:
         >>> [str(layer) for layer in parse_cell("2xgru,size=50+lstm,peepholes")]
         ['gru,size=50', 'gru,size=50', 'lstm,peepholes']
     """
+    if not isinstance(text, str):
+        raise InputError(
+            f"expected a cell as text, such as 'lstm', got {type(text).__name__}: register one of your own, or hand it "
+            "in as part of a model",
+            fields=["cell"],
+        )
     layers: list[LayerSpec] = []
     for part in text.split("+"):
         found = LAYER.fullmatch(part)

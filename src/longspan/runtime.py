@@ -160,12 +160,15 @@ def check_checkpoint_seconds(seconds: float) -> None:
         )
 
 
-def time_limit(seconds: float | None) -> Callable[[], bool]:
-    """A function that tells whether `seconds` have passed since this call; always False without a limit."""
+def time_limit(seconds: float | None, name: str = "max_seconds") -> Callable[[], bool]:
+    """A function that tells whether `seconds` have passed since this call; always False without a limit.
+
+    `name` is what messages call the limit.
+    """
     if seconds is None:
         return lambda: False
     if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InputError(f"max_seconds must be a number above 0 and finite: got {seconds!r}", fields=["max_seconds"])
+        raise InputError(f"{name} must be a number above 0 and finite: got {seconds!r}", fields=[name])
     deadline = time.monotonic() + seconds
     return lambda: time.monotonic() > deadline
 

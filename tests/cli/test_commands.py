@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from longspan import train
 from longspan.cli import run, with_flags
 from longspan.data.archive import write_set
 from tests.support.catalog import tiny_music
@@ -246,6 +247,20 @@ def test_data_that_changed_under_a_run(capsys, trained, tmp_path):
         assert "have changed" in complaint(capsys, ["evaluate", str(folder)])
     finally:
         data_path.write_bytes(original)
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+def test_data_of_a_users_own_that_are_not_there_are_told_from_a_folder_of_their_name(
+    command, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    settings = {"hidden_size": 8, "chunk_length": 10, "block": 2, "max_epochs": 1}
+    train("sgd+c", tiny_music(), run_dir="tiny", **settings)  # data and run folder have the same name
+    assert run([command, "tiny"]) == 2
+    said = capsys.readouterr().err
+    assert "the data 'tiny' of tiny cannot be loaded" in said
+    assert "comes with its module (--plugin)" in said
+    assert "handed in again, from Python" in said
 
 
 def test_damaged_weights_are_named(capsys, trained, environment):

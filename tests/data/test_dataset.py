@@ -210,6 +210,22 @@ def test_every_sequence_is_walked_once_from_a_fresh_state(chunk_length, lanes):
         assert (chunks.resets.sum(axis=(1, 2)) <= 1).all()
 
 
+def test_the_size_of_a_split_counts_no_padding():
+    class Ramp(Dataset):
+        name = "ramp"
+
+        @property
+        def record(self):
+            return DataRecord("numbers", "fingerprint", size=1)
+
+        def chunks(self, split, chunk_length, lanes):
+            ramp = np.arange(1234, dtype=np.float32)[:, None]
+            return arrange_pairs([ramp[:-1]], [ramp[1:]], chunk_length=chunk_length, lanes=lanes)
+
+    figures = Ramp().split_figures("train")
+    assert (figures.steps, figures.asked_steps) == (1233, 1233)
+
+
 def test_steps_that_ask_nothing_are_walked_but_do_not_count():
     mask = np.array([False, False, True])
     chunks = arrange_pairs([np.ones((3, 2), np.float32)], [np.array([0, 0, 1], np.int32)], [mask], chunk_length=2)

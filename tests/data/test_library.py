@@ -40,6 +40,14 @@ def names_in(folder: str | None = None) -> list[str]:
     return [entry.name for entry in catalog(folder) if entry.name != "waves"]
 
 
+def test_a_single_piece_is_no_data_set(tmp_path: Path) -> None:
+    piece = tmp_path / "tune.MID"
+    piece.write_bytes(b"MThd")
+    for refused in (lambda: load(str(piece)), lambda: import_path(piece, name="tune", data_dir=tmp_path)):
+        with pytest.raises(InputError, match="a single piece, which makes no splits: give the folder"):
+            refused()
+
+
 def test_imported_sets_have_names(tmp_path: Path) -> None:
     report = import_path("story.txt", name="tale", unit="word", vocabulary_size=6)
     assert report.path == tmp_path / "cache" / "imported" / "tale.npz"

@@ -105,7 +105,8 @@ def test_the_last_value_and_the_linear_model_are_what_numpy_says():
     (train,), (test,) = data.pairs["train"], data.pairs["test"]
     off = (test.targets - test.inputs) * scale
     assert found["the last value"]["squared_error"] == pytest.approx(np.square(off).mean(), rel=1e-5)
-    spread = np.square((train.targets - train.inputs) * scale).mean(axis=0)
+    spread = np.tile(np.square((train.targets - train.inputs)[1:] * scale).mean(axis=0), (len(off), 1))
+    spread[0] = np.square(scale)  # before the first value there is none: its variance is that of all values
     density = -0.5 * np.sum(np.square(off) / spread + np.log(2 * np.pi * spread), axis=1).mean()
     assert found["the last value"]["log_likelihood"] == pytest.approx(density, rel=1e-4)
     (label,) = (name for name in found if name.startswith("linear"))
@@ -120,6 +121,45 @@ def test_a_linear_autoregression_is_recovered():
     linear = next(figures for name, figures in rows(Sequences(np.array(series))).items() if name.startswith("linear"))
     assert linear["squared_error"] == pytest.approx(0.01, rel=0.15)
     assert linear["log_likelihood"] == pytest.approx(-0.5 * np.log(2 * np.pi * np.e * 0.01), abs=0.08)
+
+
+def short_autoregressions(number: int = 60, steps: int = 25, noise: float = 0.01) -> list[np.ndarray]:
+    """Series of second order that begin anywhere, so that their first two steps are far harder than all others."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(number):
+        series = list(random.normal(0, 1, 2))
+        while len(series) < steps:
+            series.append(1.6 * series[-1] - 0.8 * series[-2] + random.normal(0, noise))
+        found.append(np.array(series)[:, None])
+    return found
+
+
+def test_starts_that_nobody_can_predict_leave_the_other_steps_their_likelihood():
+    data = Sequences(short_autoregressions())
+    found = rows(data)
+    linear = next(figures for name, figures in found.items() if name.startswith("linear"))
+    (spread,) = data.record.target_scaling.scale
+    first, second, other = -0.5 * np.log(
+        2 * np.pi * np.e * np.array([1 / spread**2, 1 / spread**2, (0.01 / spread) ** 2])
+    )
+    reachable = (first + second + 23 * other) / 25 - np.log(spread)
+    assert linear["log_likelihood"] == pytest.approx(reachable, abs=0.2)
+
+
+def test_the_units_of_a_column_do_not_decide_how_far_the_linear_model_looks_back():
+    random = np.random.default_rng(2)
+    pairs = [np.hstack([random.normal(size=series.shape), series]) for series in short_autoregressions()]
+    small, large = (rows(Sequences([pair * [unit, 1] for pair in pairs])) for unit in (1.0, 1e4))
+    assert list(large) == list(small)
+    assert "linear, last 2 inputs" in small
+    for label in small:
+        assert large[label]["log_likelihood"] == pytest.approx(small[label]["log_likelihood"] - np.log(1e4), abs=1e-3)
+
+
+def test_sequences_of_a_single_step_have_nothing_to_fit_a_linear_model_to():
+    found = rows(Sequences(list(np.random.default_rng(0).normal(size=(9, 1, 2)))))
+    assert found["linear, last input"] == found["the mean"] == found["the last value"]
 
 
 def test_logistic_regression_learns_what_is_linear():
@@ -156,6 +196,8 @@ def test_symbols_know_what_comes_before_the_first():
         ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train", "valid", "tset"]}, "unknown 'tset'"),
         ({"inputs": [np.zeros((4, 1))] * 3, "split": ["train"] * 3}, "none in valid"),
         ({"inputs": np.zeros((9, 2)), "columns": ["one"]}, "1 names for 2"),
+        ({"inputs": np.zeros((9, 2)), "input_kind": "number"}, "inputs must be one of numbers, binary, symbols: got"),
+        ({"inputs": np.zeros((9, 2)), "targets": np.zeros(9), "target_kind": "class"}, "targets must be one of"),
         ({"inputs": np.zeros(9, int)}, "1 different symbols"),
         ({"inputs": np.array([1 + 2j] * 5)}, "expected numbers or words"),
         ({"inputs": np.zeros((30, 1)), "targets": np.full(30, np.nan), "target_kind": "symbols"}, "none is known"),

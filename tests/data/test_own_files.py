@@ -33,6 +33,12 @@ def test_a_table_is_read_by_columns(weather):
     assert data.remarks == ("inputs are 2 columns of numbers", "targets are 2 symbols, one per step")
 
 
+def test_a_table_without_names_of_columns_is_told_that_its_first_row_was_taken_for_them(tmp_path):
+    data = read_table(write_csv(tmp_path / "bare.csv", ["0.5", "1.5"], [[t, t * t] for t in range(20)]))
+    assert data.remarks[0] == "the first line names the columns: 0.5, 1.5"
+    assert data.record.columns == ["0.5", "1.5"]
+
+
 def test_numbers_beside_words_take_no_more_than_their_digits(tmp_path):
     """An int64 may have 21 characters, which NumPy would take for each of millions of rows."""
     rows = [[str(number % 1000)] for number in range(ROWS_AT_ONCE)]

@@ -67,6 +67,27 @@ def test_samples_are_in_the_units_of_the_data_and_continue_a_prime(series):
     assert 10 < drawn.mean() < 30
 
 
+@pytest.mark.parametrize(
+    ("prime", "said"),
+    [
+        (np.zeros((5, 3)), r"shape \(time, 2\), got float64 of shape \(5, 3\)"),
+        (np.zeros(5), r"of shape \(5,\)"),
+        (np.full((5, 2), "a"), "expected numbers"),
+        (np.array([[20.0, 20.0], [20.0, np.nan]]), "finite numbers: step 1"),
+        ([[20.0, 20.0], [20.0]], "the prime cannot be read as an array"),
+    ],
+)
+def test_a_prime_of_other_numbers_is_refused(series, prime, said):
+    with pytest.raises(InputError, match=said):
+        series.sample(3, prime=prime)
+
+
+def test_a_diagnosis_says_how_far_its_nats_are_from_those_of_the_scores(series):
+    seen = series.diagnose("test", lags=3).measures
+    assert seen.standards.valid - series.evaluate("valid").log_likelihood == pytest.approx(seen.log_volume, abs=1e-4)
+    assert f"{abs(seen.log_volume):.3f} " in seen.about_units
+
+
 def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys):
     assert cli.run(["sample", str(series.run.path), "--length", "4"]) == 0
     first, *rows = capsys.readouterr().out.splitlines()
@@ -79,6 +100,9 @@ def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys
     (tmp_path / "bad.csv").write_text("a\n20\n21\n")
     assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "bad.csv")]) == 2
     assert "expected 2 finite numbers" in capsys.readouterr().err
+    np.savez(tmp_path / "prime.npz", inputs=np.zeros((3, 2)))
+    assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "prime.npz")]) == 2
+    assert "expected a table (.csv, .tsv, .parquet) or an array (.npy)" in capsys.readouterr().err
 
 
 def test_a_prime_of_switches_is_on_or_off(tmp_path):

@@ -16,9 +16,9 @@ import pytest
 
 import longspan
 from longspan.config import Settings, TrainConfig
-from longspan.errors import Diverged, InputError
+from longspan.errors import Diverged, InputError, to_paste
 from longspan.models import SequenceModel, build
-from longspan.registry import Registry, load_plugin
+from longspan.registry import Registry, load_plugin, loaded_plugins
 from longspan.training.runs import Run
 from tests.support import plugins
 from tests.support.catalog import tiny_config, tiny_music
@@ -183,6 +183,14 @@ def test_a_name_means_one_part():
     registry.register("a")(len)
     with pytest.raises(InputError, match="'a' is taken by another thing"):
         registry.register("a")(max)
+
+
+def test_advised_commands_take_the_plugins_of_their_command_along():
+    with loaded_plugins(["colorsys"]):
+        assert to_paste("resume", "a") == "longspan resume a --plugin colorsys"
+        with loaded_plugins(["colorsys", "math"]):  # the environment, which a child inherits, names the first one
+            assert to_paste("resume", "a") == "longspan resume a --plugin math"
+    assert to_paste("resume", "a") == "longspan resume a"
 
 
 @pytest.mark.parametrize("plugin", ["nowhere.py", "no_such_module_of_mine"])

@@ -22,7 +22,7 @@ def folder(tmp_path_factory) -> Path:
 def test_a_new_run_has_a_card_without_scores(folder: Path):
     card = (folder / "README.md").read_text()
     assert "# sgd+c on tiny" in card
-    assert "not done" in card
+    assert "None yet. `longspan evaluate .` shows them" in card
     assert "1 frame per quarter note" in card
 
 
@@ -43,6 +43,21 @@ def test_text_says_what_it_knows():
     card = model_card(tiny_config(), tiny_text().record)
     assert "the next character of a text" in card
     assert "5 characters" in card
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("leaky", "4 tanh units"),
+        ("gru,size=16", "16 tanh units"),
+        ("2xlstm,size=9", "9 + 9 tanh units"),
+        ("lstm+gru,size=16,activation=rectifier", "4 tanh + 16 rectifier units"),
+    ],
+)
+def test_the_units_are_those_of_the_layers(cell, shown):
+    config = dataclasses.replace(tiny_config(), cell=cell, hidden_size=4, activation="tanh")
+    assert config.units == shown
+    assert f"| cell | `{cell}`, {shown} |" in model_card(config, tiny_music().record)
 
 
 EVIL = "![x](http://example.com/x.png) <img src=x> `a` | b [c][d] [e]: _www.example.com me@example.com me-@example.com"

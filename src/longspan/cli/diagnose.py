@@ -179,6 +179,8 @@ def _training_lines(seen) -> Iterator[str]:
     yield (
         f"Nats per step: training {standards.train:.3f}, validation {standards.valid:.3f}, rates {standards.rates:.3f}"
     )
+    if seen.about_units is not None:
+        yield from _wrapped("  ", seen.about_units)
     clipped = "" if course.late_clipped is None else f", {course.late_clipped:.0%} of updates clipped"
     best = "" if course.best_epoch is None else f", best {course.best_epoch}"
     yield f"Training: {course.status}, {len(course.valid)} epochs{best}{clipped}"

@@ -22,7 +22,7 @@ from longspan.cli.brief_help import COMMON, brief_help
 from longspan.config import TrainConfig, as_dict
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.dataset import Dataset
-from longspan.data.library import load, target_kind
+from longspan.data.library import is_named, load, target_kind
 from longspan.errors import InputError
 from longspan.recipe_tables import USUAL
 from longspan.runtime import check_checkpoint_seconds, time_limit
@@ -258,7 +258,16 @@ def load_data(name: str, data_dir: Path | None, *, quiet: bool, span: int = DEFA
 
 def load_data_of(run: Run, data_dir: Path | None, *, quiet: bool) -> Dataset:
     """Load the data set that a run was trained on; refused if it has changed since."""
-    content = load_data(run.config.data, data_dir, quiet=quiet, span=run.config.span)
+    try:
+        content = load_data(run.config.data, data_dir, quiet=quiet, span=run.config.span)
+    except InputError as error:
+        if is_named(run.config.data, data_dir):
+            raise
+        raise InputError(
+            f"the data {run.config.data!r} of {run.path} cannot be loaded; a data set of your own comes with its "
+            f"module (plugin), and one that was handed in is handed in again, from Python; by this name: {error}",
+            fields=["plugin"],
+        ) from error
     run.check_data(content)
     return content.with_cues(run.config.cues, run.config.cue_dropout)
 

@@ -164,6 +164,10 @@ class DataRecord(msgspec.Struct, frozen=True):
             whole = steps.dtype.kind in "biu" or (steps.dtype.kind == "f" and bool((steps == np.floor(steps)).all()))
             if not whole or (steps.size and not 0 <= steps.min() <= steps.max() <= most):
                 raise InputError(f"expected steps of whole numbers from 0 to {most}: {self.predicted} are predicted")
+        elif steps.ndim != 2 or steps.shape[1] != self.size or steps.dtype.kind not in "biuf":
+            raise InputError(f"expected numbers of shape (time, {self.size}), got {steps.dtype} of shape {steps.shape}")
+        elif not np.isfinite(steps).all():
+            raise InputError(f"expected finite numbers: step {np.argwhere(~np.isfinite(steps))[0][0]} holds others")
         return steps if self.target_scaling is None else self.target_scaling.normalized(steps)
 
     def in_units(self, steps: np.ndarray) -> np.ndarray:
@@ -309,8 +313,8 @@ class Dataset(ABC):
 
     def split_figures(self, split: str) -> Any:
         """Sizes of a split, as a dataclass."""
-        mask = self.chunks(split, PLAIN_CHUNK, 1).mask
-        return SplitFigures(int(mask.size), int(mask.sum()))
+        chunks = self.chunks(split, PLAIN_CHUNK, 1)
+        return SplitFigures(int(np.sum(chunks.lengths)), int(np.sum(chunks.mask)))
 
     def details(self) -> dict[str, Any]:
         """Further fields of the summary: any of `frames_per_beat`, `onsets`, `unit`, `vocabulary_size`, `span`."""

@@ -14,7 +14,7 @@ from longspan.data.benchmarks import BUILT_IN, imported_directory
 from longspan.data.dataset import Progress, Unit
 from longspan.data.library import DataSummary, summarize
 from longspan.data.music import DEFAULT_FRAMES_PER_BEAT
-from longspan.data.music_folder import Skipped, gather_music
+from longspan.data.music_folder import Skipped, gather_music, refuse_single_piece
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
 from longspan.data.own_files import TABLES, read_array, read_table
@@ -93,6 +93,7 @@ def import_path(
         progress: called with the progress made.
     """
     path = user_path(path)
+    refuse_single_piece(path)
     target = _target(name, data_dir, replace)
     if os.path.isdir(path):
         data, files, skipped = gather_music(

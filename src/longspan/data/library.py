@@ -24,7 +24,7 @@ from longspan.data.checking import check_dataset
 from longspan.data.chorales import chorales_available, load_chorales
 from longspan.data.dataset import SPLITS, Baselines, Dataset, Progress, TargetKind, Unit
 from longspan.data.music import read_benchmark_rolls
-from longspan.data.music_folder import gather_music
+from longspan.data.music_folder import gather_music, refuse_single_piece
 from longspan.data.own_files import TABLES, read_own_file
 from longspan.data.tasks import TaskData
 from longspan.data.text import load_text_file, read_benchmark_text
@@ -131,6 +131,7 @@ def _find_file(name: str, data_dir: Path | str | None, progress: Progress | None
         return Found(own.target_kind, lambda: own)
     if os.path.isdir(path):
         return Found("frames", lambda: gather_music(path, name=name, progress=progress).data)
+    refuse_single_piece(path)
     if path.suffix.lower() == ".txt" or os.path.isfile(path):
         return Found("characters", lambda: load_text_file(_existing(name), name))
     raise _unknown(name, data_dir)

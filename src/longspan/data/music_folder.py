@@ -54,6 +54,12 @@ class _Found:
         self.skipped.append(Skipped(printable(file), printable(reason)))
 
 
+def refuse_single_piece(path: Path) -> None:
+    """Refuse a file of music in place of the folder that holds it."""
+    if path.suffix.lower() in SUFFIXES and os.path.isfile(path):
+        raise InputError(f"{path} is a single piece, which makes no splits: give the folder that holds your music")
+
+
 def gather_music(
     folder: Path,
     *,

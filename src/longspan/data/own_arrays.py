@@ -7,7 +7,7 @@ Floats are numbers, whole numbers or words in one column are symbols, columns of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -69,6 +69,8 @@ def as_sequences(given: Any, what: str) -> list[np.ndarray]:
 def read_values(arrays: list[np.ndarray], kind: Kind | None, what: str, *, missing: bool = False) -> Values:
     """Understand the values of all sequences; with `missing`, floats may be NaN."""
     kind = _kind_of(arrays, what) if kind is None else kind
+    if kind not in get_args(Kind):
+        raise InputError(f"the kind of {what} must be one of {', '.join(get_args(Kind))}: got {kind!r}")
     if kind == "symbols":
         return _symbols(arrays, what)
     arrays = [array[:, None] if array.ndim == 1 else array for array in arrays]

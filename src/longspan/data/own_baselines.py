@@ -2,7 +2,9 @@
 
 The linear model sees the last few inputs, or for one target per sequence also the mean of all inputs. How many it sees
 is chosen on the validation split. For numbers it is ridge regression, for classes and keys logistic regression. Numbers
-get a Gaussian whose variance is that of the training residuals, so that every row has a likelihood.
+get a Gaussian whose variance is that of the training residuals, so that every row has a likelihood. At the start of a
+sequence, where the past is shorter than a predictor of numbers looks back, one that looks back less takes its place,
+with a variance of its own: a few steps that nobody can predict would otherwise widen the Gaussian of all others.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -59,12 +61,50 @@ def sequence_baselines(data: Sequences, split: str) -> OwnBaselines:
     return OwnBaselines(tuple(rows))
 
 
+class _Predictor(NamedTuple):
+    """What predicts numbers from the step of a sequence on that has all the past it looks at."""
+
+    first: int
+    predict: Callable[[Pair, np.ndarray], np.ndarray]
+    variance: np.ndarray
+
+
 def _number_rows(data: Sequences, split: str) -> list[tuple[str, dict[str, float]]]:
-    mean = data._asked("train").mean(axis=0)
-    rows = [("the mean", _number_scores(data, split, lambda pair: mean))]
+    center = data._asked("train").mean(axis=0)
+    mean = _measured(data, 0, lambda pair, steps: np.broadcast_to(center, (len(steps), len(center))))
+    rows = [("the mean", _number_scores(data, split, [mean]))]
     if data.description.next_step:
-        rows.append(("the last value", _number_scores(data, split, lambda pair: pair.inputs[pair.mask])))
-    return [*rows, _linear_row(data, split)] if _has_few_inputs(data) else rows
+        last = _measured(data, 1, lambda pair, steps: pair.inputs[steps])
+        rows.append(("the last value", _number_scores(data, split, [mean, last])))
+    return [*rows, _linear_numbers(data, split, mean)] if _has_few_inputs(data) else rows
+
+
+def _linear_numbers(data: Sequences, split: str, mean: _Predictor) -> tuple[str, dict[str, float]]:
+    """Ridge regression on as many inputs as give the validation split the highest likelihood, in any units."""
+    ladder = [mean]
+    ladders = {1: ladder}
+    for lags in _tried(data):
+        first = lags - 1 + data.description.next_step  # the input before the first step is none of the data's
+        rows = sum(int(pair.mask[first:].sum()) for pair in data.pairs["train"])
+        if rows > (0 if lags == 1 else 1 + lags * data.description.input_size):
+            predict = _linear(data, lags, _fit(data, lags, first))
+            ladder = [*ladder, _measured(data, first, predict)]
+            ladders[lags] = ladder
+    best = max(ladders, key=lambda lags: _number_scores(data, "valid", ladders[lags])["log_likelihood"])
+    return _linear_label(data, best), _number_scores(data, split, ladders[best])
+
+
+def _measured(data: Sequences, first: int, predict: Callable[[Pair, np.ndarray], np.ndarray]) -> _Predictor:
+    """A predictor with the mean square of its errors in training."""
+    squares = [np.square(pair.targets[steps] - predict(pair, steps)) for pair, steps in _asked_from(data, first)]
+    found = np.concatenate(squares).astype(np.float64)
+    spread = found.mean(axis=0) if len(found) else np.ones(found.shape[1])
+    return _Predictor(first, predict, np.maximum(spread, SMALLEST_VARIANCE))
+
+
+def _asked_from(data: Sequences, first: int) -> list[tuple[Pair, np.ndarray]]:
+    """The training sequences, each with its steps from a first one on that have a target."""
+    return [(pair, first + np.flatnonzero(pair.mask[first:])) for pair in data.pairs["train"]]
 
 
 def _has_few_inputs(data: Sequences) -> bool:
@@ -72,15 +112,17 @@ def _has_few_inputs(data: Sequences) -> bool:
     return data.description.input_size <= (MOST_FEATURES if data.description.input_kind == "symbols" else MOST_COLUMNS)
 
 
-def _number_scores(data: Sequences, split: str, predict: Callable[[Pair], np.ndarray]) -> dict[str, float]:
-    """Scores of predictions at the steps that count, in the units of the data; the first step of a series, which has
-    no past, counts too."""
-
-    def residuals(name: str) -> np.ndarray:
-        return np.concatenate([pair.targets[pair.mask] - predict(pair) for pair in data.pairs[name]]).astype(float)
-
-    variance = np.maximum(np.square(residuals("train")).mean(axis=0), SMALLEST_VARIANCE)
-    squares = np.square(residuals(split))
+def _number_scores(data: Sequences, split: str, predictors: list[_Predictor]) -> dict[str, float]:
+    """Scores in the units of the data: each step is predicted by the last one of those that have their past."""
+    firsts, parts, variances = [each.first for each in predictors], [], []
+    for pair in data.pairs[split]:
+        asked = np.flatnonzero(pair.mask)
+        chosen = np.searchsorted(firsts, asked, side="right") - 1
+        for number, each in enumerate(predictors):
+            steps = asked[chosen == number]
+            parts.append(np.square(pair.targets[steps] - each.predict(pair, steps)))
+            variances.append(np.broadcast_to(each.variance, parts[-1].shape))
+    squares, variance = np.concatenate(parts).astype(np.float64), np.concatenate(variances)
     density = -0.5 * np.mean(np.sum(squares / variance + np.log(2 * math.pi * variance), axis=1))
     spread = data._asked(split).astype(np.float64).var(axis=0)
     scaling, varying = data.description.target_scaling, spread > 0
@@ -123,24 +165,24 @@ def _repeated(data: Sequences, split: str) -> dict[str, float]:
 
 
 def _linear_row(data: Sequences, split: str) -> tuple[str, dict[str, float]]:
-    width = data.description.input_size
-    tried = [lags for lags in LAGS if lags * width <= MOST_FEATURES] or [1]
-    fitted = {lags: _fit(data, lags) for lags in tried}
-    if data.description.target_kind == "numbers":
-        scores = {lags: _number_scores(data, "valid", _predictor(data, lags, fitted[lags])) for lags in tried}
-        best = min(tried, key=lambda lags: scores[lags]["squared_error"])
-        figures = _number_scores(data, split, _predictor(data, best, fitted[best]))
-    else:
-        scores = {lags: _logistic_scores(data, "valid", lags, fitted[lags]) for lags in tried}
-        best = max(tried, key=lambda lags: scores[lags]["log_likelihood"])
-        figures = _logistic_scores(data, split, best, fitted[best])
-    seen = f"{best} inputs" if best > 1 else "input"
-    return f"linear, last {seen}" + (" and their mean" if data.description.at_end else ""), figures
+    fitted = {lags: _fit(data, lags) for lags in _tried(data)}
+    scores = {lags: _logistic_scores(data, "valid", lags, weights) for lags, weights in fitted.items()}
+    best = max(scores, key=lambda lags: scores[lags]["log_likelihood"])
+    return _linear_label(data, best), _logistic_scores(data, split, best, fitted[best])
 
 
-def _fit(data: Sequences, lags: int) -> np.ndarray:
-    pairs = data.pairs["train"]
-    asked = [np.flatnonzero(pair.mask) for pair in pairs]
+def _tried(data: Sequences) -> list[int]:
+    return [lags for lags in LAGS if lags * data.description.input_size <= MOST_FEATURES] or [1]
+
+
+def _linear_label(data: Sequences, lags: int) -> str:
+    seen = f"{lags} inputs" if lags > 1 else "input"
+    return f"linear, last {seen}" + (" and their mean" if data.description.at_end else "")
+
+
+def _fit(data: Sequences, lags: int, first: int = 0) -> np.ndarray:
+    """Weights fitted to the steps of the training sequences from a first one on."""
+    pairs, asked = zip(*_asked_from(data, first), strict=True)
     ends = np.cumsum([len(steps) for steps in asked])
     some = np.linspace(0, ends[-1] - 1, min(MOST_ROWS, ends[-1])).astype(int)
     parts = np.split(some, np.searchsorted(some, ends[:-1]))
@@ -172,9 +214,8 @@ def _features(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> np.n
     return np.concatenate(columns, axis=1)
 
 
-def _in_parts(data: Sequences, pair: Pair, lags: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The steps of a sequence that count and their features, part by part."""
-    steps = np.flatnonzero(pair.mask)
+def _in_parts(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Some steps of a sequence and their features, part by part."""
     height = max(1, AT_ONCE // (1 + (lags + data.description.at_end) * data.description.input_size))
     for start in range(0, max(len(steps), 1), height):
         part = steps[start : start + height]
@@ -208,14 +249,16 @@ def _logistic(features: np.ndarray, targets: np.ndarray, *, joint: bool) -> np.n
     return found.x.reshape(features.shape[1], -1)
 
 
-def _predictor(data: Sequences, lags: int, weights: np.ndarray) -> Callable[[Pair], np.ndarray]:
-    return lambda pair: np.concatenate([features @ weights for _, features in _in_parts(data, pair, lags)])
+def _linear(data: Sequences, lags: int, weights: np.ndarray) -> Callable[[Pair, np.ndarray], np.ndarray]:
+    return lambda pair, steps: np.concatenate(
+        [features @ weights for _, features in _in_parts(data, pair, lags, steps)]
+    )
 
 
 def _logistic_scores(data: Sequences, split: str, lags: int, weights: np.ndarray) -> dict[str, float]:
     likelihoods, right = [], []
     for pair in data.pairs[split]:
-        for part, features in _in_parts(data, pair, lags):
+        for part, features in _in_parts(data, pair, lags, np.flatnonzero(pair.mask)):
             scores, targets = features @ weights, pair.targets[part]
             if data.description.target_kind == "binary":
                 likelihoods.append(_key_likelihoods(scores, targets))

@@ -76,6 +76,7 @@ def read_table(
     """
     path = Path(path)
     table = _columns_of(path)
+    remarks = (f"the first line names the columns: {', '.join(table)}",) if all(map(_is_number, table)) else ()
     asked = list(targets or ())
     if (ahead or at_end) and not asked:
         raise InputError(
@@ -97,7 +98,7 @@ def read_table(
         "origin": printable(path.name),
     }
     if not asked:
-        return Sequences(sources, input_kind=input_kind, columns=used, **common)
+        return _noted(Sequences(sources, input_kind=input_kind, columns=used, **common), remarks)
     kind = target_kind or _guessed_kind(table, asked)
     parts = [_stacked(table, asked, part, path) for part in rows.values()]
     if ahead:
@@ -106,7 +107,21 @@ def read_table(
     if at_end:
         parts = [part[-1] for part in parts]
     names = None if kind == "symbols" else asked
-    return Sequences(sources, parts, input_kind=input_kind, target_kind=kind, columns=names, **common)
+    return _noted(Sequences(sources, parts, input_kind=input_kind, target_kind=kind, columns=names, **common), remarks)
+
+
+def _noted(data: Sequences, remarks: tuple[str, ...]) -> Sequences:
+    data.remarks = (*remarks, *data.remarks)
+    return data
+
+
+def _is_number(name: str) -> bool:
+    """Whether the name of a column may be a value in a table without a line of names."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def read_steps(path: Path, columns: Sequence[str] | None) -> np.ndarray:

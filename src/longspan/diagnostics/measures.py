@@ -59,6 +59,19 @@ class Measures(msgspec.Struct, frozen=True):
     course: Course
     data_checks: DataChecks
     landscape: Landscape | None
+    log_volume: Figure = 0.0
+    """By how many nats a likelihood of normalized numbers, as all these are, exceeds that in the units of the data."""
+
+    @property
+    def about_units(self) -> str | None:
+        """How these likelihoods compare with scores, if they differ."""
+        if self.log_volume == 0:
+            return None
+        which = "lower" if self.log_volume > 0 else "higher"
+        return (
+            "All nats here are those of normalized numbers; the likelihoods of scores, in the units of the data, are "
+            f"{abs(self.log_volume):.3f} {which}."
+        )
 
 
 def measure(run: Run, data: Dataset, *, split: str = "valid", lags: int = LAGS, steps: int = STEPS) -> Measures:
@@ -97,6 +110,7 @@ def measure(run: Run, data: Dataset, *, split: str = "valid", lags: int = LAGS, 
         course=course_of(run),
         data_checks=check_data(data, run.config),
         landscape=None if here is None else landscape(here),
+        log_volume=data.record.log_volume,
     )
 
 

@@ -15,7 +15,9 @@ def diagnosis_content(found: Diagnosis) -> str:
     """Findings and charts, as markup."""
     figures = markup.grid([markup.chart_figure(framed(chart)) for chart in diagnosis_charts(found.measures)])
     findings = "".join(_finding(each) for each in found.findings) or f"<p>{escape(found.verdict)}</p>"
-    return f"<h3>Diagnosis</h3>{findings}{figures}"
+    about = found.measures.about_units
+    units = "" if about is None else f"<p>{escape(about)}</p>"
+    return f"<h3>Diagnosis</h3>{findings}{units}{figures}"
 
 
 def _finding(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from longspan.data.dataset import DataRecord
 from longspan.data.keys import key_of, shift_to_c
 from longspan.data.midi import read_notes
 from longspan.data.music import KEYS
-from longspan.data.own_files import read_array, read_steps
+from longspan.data.own_files import TABLES, read_array, read_steps
 from longspan.data.rolls import PITCHES, round_to_frames
 from longspan.data.sequences import Song
 from longspan.data.text import read_text
@@ -26,6 +26,7 @@ MAX_STEPS = 100_000
 MAX_SHIFT = 12
 MIDI_HEADER = b"MThd"
 NAMED_AT_MOST = 5
+PRIMES = f"a table ({', '.join(TABLES)}) or an array (.npy)"
 
 
 class MusicPrime(NamedTuple):
@@ -104,6 +105,8 @@ def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:
 
 def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
     """Read steps to continue from a table or an array, in the units of the data, as a model sees them."""
+    if path.suffix.lower() not in (".npy", *TABLES):
+        raise InputError(f"{path} cannot be the prime of a sample of numbers or symbols: expected {PRIMES}")
     steps = read_array(path) if path.suffix.lower() == ".npy" else read_steps(path, record.columns)
     if record.labels is not None or record.kind == "classes":
         steps = _numbered(steps.ravel(), record, path)

@@ -172,6 +172,9 @@ COUNTS = ("songs", "frames", "lines", "tokens", "sequences", "steps")
 """Sizes of a split that are worth a mention, by their names in `Dataset.split_figures`."""
 
 
+NO_SCORES = "None yet. `longspan evaluate .` shows them; `longspan resume .` ends the run and writes them here."
+
+
 def model_card(
     config: TrainConfig,
     data: DataRecord,
@@ -201,7 +204,7 @@ def model_card(
         "## Data",
         _table(_data_rows(config, data, (result or {}).get("splits", {}))),
         "## Scores",
-        _scores(result, config.seed) if result else "None yet: the run is not done. `longspan resume .` continues it.",
+        _scores(result, config.seed) if result else NO_SCORES,
         *([notes] if notes else []),
         "## Use",
         _commands(data, shipped_as),
@@ -215,7 +218,7 @@ def model_card(
 
 def _model_rows(config: TrainConfig, weights: int | None) -> list[tuple[str, str]]:
     rows = [
-        ("cell", f"`{_plain_text(config.cell)}`, {config.hidden_size} {config.activation} units"),
+        ("cell", f"`{_plain_text(config.cell)}`, {_plain_text(config.units)}"),
         ("output", f"`{_plain_text(config.output)}`"),
         ("optimizer", f"`{_plain_text(config.optimizer)}`, recipe `{_plain_text(config.recipe)}`, seed {config.seed}"),
     ]

