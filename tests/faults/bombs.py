@@ -38,6 +38,13 @@ MIDI = {
     "flood of empty tracks": lambda: midi(track(b"") * 65_535, 65_535),
     "very long note": lambda: midi(track(b"\0\x90\x3c\x40\xff\xff\xff\x7f\x80\x3c\0")),
     "65,535 long notes": lambda: midi(track(b"\0\x90\x3c\x40\x82\xf0\xff\x00\x80\x3c\0") * 65_535, 65_535),
+    "65,535 notes at times of their own": lambda: midi(
+        b"".join(
+            track(bytes([number % 97, 0x90, number % 127, 64, 0x83, 0x00, 0x80, number % 127, 0]))
+            for number in range(65_535)
+        ),
+        65_535,
+    ),
     "no ticks in a beat": lambda: midi(track(NOTE), ticks=0),
     "header of 4 GB": lambda: b"MThd\xff\xff\xff\xff" + midi(track(NOTE))[8:],
     "track of 4 GB": lambda: midi(b"MTrk\xff\xff\xff\xff" + NOTE),

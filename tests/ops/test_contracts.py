@@ -120,6 +120,25 @@ def test_every_wrong_rank_size_and_dtype_is_refused_with_the_same_words(name, ch
         assert "\n" not in messages.pop()
 
 
+@pytest.mark.parametrize(("name", "choice"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize("path", ["xla", *BEST])
+def test_nothing_along_an_axis_is_computed_or_refused(name, choice, path, monkeypatch):
+    paths.select(monkeypatch, path)
+    operands, forms = operands_of(name, choice)
+    for axis in {axis for form in forms.values() for axis in form.axes if not axis.isdecimal()}:
+        empty = {
+            operand: jnp.zeros([0 if own == axis else size for own, size in zip(form.axes, value.shape, strict=True)])
+            for operand, form in forms.items()
+            for value in [operands[operand]]
+        }
+        empty = {operand: value.astype(operands[operand].dtype) for operand, value in empty.items()}
+        if axis in CONTRACTS[name].filled:
+            with pytest.raises(InputError, match=f"^{name}: expected .* at least one {axis}, got none"):
+                call(OPERATIONS[name], empty)
+        else:
+            jax.block_until_ready(call(OPERATIONS[name], empty))
+
+
 def test_every_public_function_that_chooses_a_path_has_a_contract():
     leaves_in_lists = {"update.clip_nesterov", "update.clip_descend"}  # checked by hand, and below
     found = set()

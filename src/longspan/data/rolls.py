@@ -19,8 +19,8 @@ from longspan.limits import SONG_FRAMES
 
 PITCHES = 128
 
-MOST = 64
-"""Notes of a frame that another one is compared with: more than a chord has, so that a flood of notes stays cheap."""
+MOST = 16
+"""Times in a frame that a note is compared with: more than a chord has, so that a flood of notes stays cheap."""
 
 # A third of a quarter note has no exact binary form: times this close to the edge of a frame count as on it.
 EDGE = 1e-6
@@ -119,11 +119,11 @@ def _losers(rivals: list[tuple[float, float, int]]) -> list[int]:
     kept: list[tuple[float, float]] = []
     losers = []
     for low, high, note in sorted(rivals, key=lambda rival: (round(rival[0] - rival[1], 6), rival[0])):
-        together = (min(high, end) - max(low, start) >= min(high - low, end - start) / 2 for start, end in kept[:MOST])
-        if all(together):
-            kept.append((low, high))
-        else:
+        together = (min(high, end) - max(low, start) >= min(high - low, end - start) / 2 for start, end in kept)
+        if not all(together):
             losers.append(note)
+        elif len(kept) < MOST and (low, high) not in kept:
+            kept.append((low, high))
     return losers
 
 

@@ -68,9 +68,11 @@ class Contract:
     name: str
     operands: dict[str, tuple[Form, ...]]
     results: tuple[Form, ...]
+    filled: tuple[str, ...] = ()
+    """Axes along which there has to be something."""
 
     @staticmethod
-    def of(function: Callable[..., Any]) -> "Contract":
+    def of(function: Callable[..., Any], filled: tuple[str, ...] = ()) -> "Contract":
         """The contract in a function's annotations; parameters that are no arrays are left alone."""
         signature = inspect.signature(function)
         operands = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}
@@ -78,6 +80,7 @@ class Contract:
             f"{function.__module__.rpartition('.')[2]}.{function.__name__}",
             {name: forms for name, forms in operands.items() if forms},
             _forms(signature.return_annotation),
+            filled,
         )
 
     def accept(self, arguments: dict[str, Any]) -> None:
@@ -91,6 +94,9 @@ class Contract:
             dtype = array.dtype if form.is_float and dtype is None else dtype
             sizes.update(zip(form.axes, array.shape, strict=True))
             arguments[name] = array
+            for axis in self.filled:
+                if axis in form.axes and sizes[axis] == 0:
+                    raise InputError(f"{self.name}: expected {name} to have at least one {axis}, got none.")
 
     def _converted(self, name, forms, value, sizes, dtype) -> tuple[jax.Array, Form]:
         form = _form_of(value, forms)
@@ -110,17 +116,26 @@ def operation(function: Callable[P, R]) -> Callable[P, R]:
 
     Numbers that int32 cannot hold become the nearest one that it can, as indices out of range become the nearest row.
     """
-    signature, contract = inspect.signature(function), Contract.of(function)
+    return operation_on()(function)
 
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        contract.accept(bound.arguments)
-        return function(*bound.args, **bound.kwargs)
 
-    OPERATIONS[contract.name], CONTRACTS[contract.name] = checked, contract
-    return checked
+def operation_on(*filled: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """An `operation` that also refuses operands without anything along one of these axes."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature, contract = inspect.signature(function), Contract.of(function, filled)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            contract.accept(bound.arguments)
+            return function(*bound.args, **bound.kwargs)
+
+        OPERATIONS[contract.name], CONTRACTS[contract.name] = checked, contract
+        return checked
+
+    return decorated
 
 
 def check_alike(name: str, **groups: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from longspan.ops import backend
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation_on
 from longspan.ops.linear import instantiate, linear_map
 
 Hidden: TypeAlias = Float[Array, "step hidden"]
@@ -34,7 +34,7 @@ GROUP = 4
 """Steps of one range that the twin computes together; reading a tile costs as much as the arithmetic for this many."""
 
 
-@operation
+@operation_on("row", "step")
 def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows) -> Steps:
     r"""Log-softmax of row `target` among the rows from `start` to before `stop`, for every step.
 
@@ -45,7 +45,7 @@ def log_prob(hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: 
     return _log_prob(hidden, weights, bias, target, start, stop)
 
 
-@operation
+@operation_on("row", "step")
 def log_prob_and_gradient(
     hidden: Hidden, weights: Weights, bias: Bias, target: Rows, start: Rows, stop: Rows, scale: Steps
 ) -> "tuple[Steps, RangeGradient]":
@@ -78,7 +78,7 @@ class RangeGradient(NamedTuple):
         return add_range_gradient(self.hidden, *leaves, *ranges, rate * self.scale, self.kept)
 
 
-@operation
+@operation_on("row", "step")
 def add_range_gradient(
     hidden: Hidden,
     weights: Weights,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8, UInt32
 
 from longspan.ops import backend
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation_on
 from longspan.ops.outputs import hashed
 
 Weights = Float[Array, "key unit"]
@@ -25,7 +25,7 @@ Frames = Float[Array, "machine key"]
 LogWeights = Float[Array, " machine"]
 
 
-@operation
+@operation_on("level")
 def gibbs_walk(
     weights: Weights,
     visible_bias: VisibleBias,
@@ -49,7 +49,7 @@ def gibbs_walk(
     return backend.run("gibbs_walk", _gibbs_twin, [result], *operands)
 
 
-@operation
+@operation_on("level")
 def annealed_walk(
     weights: Weights,
     visible_bias: VisibleBias,

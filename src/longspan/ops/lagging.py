@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Integer
 
 from longspan.ops import backend, linear, recurrence
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation, operation_on
 from longspan.ops.recurrence import Length, Resets, State, Steps, Units
 
 Matrix = Float[Array, "row column"]
@@ -124,7 +124,7 @@ def _after(matrix: Lagging, moved: list[Array]) -> Lagging:
 # The operations take a matrix as its parts, and return those that change: weights, velocity, counts of updates.
 
 
-@operation
+@operation_on("update")
 def walk_forward(
     weights: Float[Array, "hidden hidden"],
     velocity: Float[Array, "hidden hidden"],
@@ -147,7 +147,7 @@ def walk_forward(
     return backend.call("lagging_forward", results, *parts, momenta, now, *operands, aliases={0: 2, 1: 3, 2: 4})
 
 
-@operation
+@operation_on("update")
 def walk_backward(
     weights: Float[Array, "hidden hidden"],
     velocity: Float[Array, "hidden hidden"],
@@ -171,7 +171,7 @@ def walk_backward(
     return backend.call("lagging_adjoint", results, *parts, momenta, now, *operands, aliases={0: 1, 1: 2, 2: 3})
 
 
-@operation
+@operation_on("update")
 def product(
     weights: Matrix,
     velocity: Matrix,
@@ -215,7 +215,7 @@ def outer_rows(
     return backend.run("outer_rows", _outer_rows_twin, results, states, length, errors)
 
 
-@operation
+@operation_on("update")
 def descend_rows(
     weights: Matrix,
     velocity: Matrix,
@@ -239,7 +239,7 @@ def descend_rows(
     return weights, velocity, moved + reached.astype(jnp.int32)
 
 
-@operation
+@operation_on("update")
 def catch_up(
     weights: Matrix, velocity: Matrix, moved: Counts, momenta: Momenta, now: Now
 ) -> tuple[Matrix, Matrix, Array]:

@@ -26,7 +26,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Integer, Shaped, UInt8
 
 from longspan.ops import backend
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation, operation_on
 
 Function = Callable[..., Any]
 
@@ -274,7 +274,7 @@ def project(
     return affine(inputs.astype(weights.dtype), weights, bias, length)
 
 
-@operation
+@operation_on("input")
 def sum_rows(
     weights: Weights, inputs: Counts | Indices, length: Length, bias: Bias | None = None
 ) -> Float[Array, "time lane output"]:

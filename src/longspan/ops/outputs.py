@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, Shaped, UInt8, UInt32
 
 from longspan.ops import backend
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation, operation_on
 from longspan.ops.linear import linear_map, shorten
 
 Mask: TypeAlias = Bool[Array, "time lane"] | Float[Array, "time lane"]
@@ -147,7 +147,7 @@ BLOCK_ROWS = 128
 """Rows of the twin's matrix products: enough to be fast, few enough that the last block wastes little."""
 
 
-@operation
+@operation_on("time", "lane", "hidden", "key")
 def nade_logits(
     visible_bias: Frames, hidden_bias: Biases, weights: Weights, readout: Readout, targets: KeysOn, length: Length
 ) -> Frames:

@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Integer
 
 from longspan.ops import backend
-from longspan.ops.backend import operation
+from longspan.ops.backend import operation, operation_on
 from longspan.ops.linear import instantiate, linear_map
 
 Hidden: TypeAlias = Float[Array, "step hidden"]
@@ -24,7 +24,7 @@ Nodes: TypeAlias = Integer[Array, "step depth"]
 Logits: TypeAlias = Float[Array, "step depth"]
 
 
-@operation
+@operation_on("node")
 def path_logits(hidden: Hidden, weights: Weights, bias: Bias, nodes: Nodes) -> Logits:
     r"""The logit of every node of every step's path.
 
@@ -51,7 +51,7 @@ class PathGradient(NamedTuple):
         return add_path_gradient(self.hidden, *leaves, self.nodes, -rate * self.cotangent)
 
 
-@operation
+@operation_on("depth", "step")
 def path_squares(hidden: Hidden, nodes: Nodes, cotangent: Logits) -> Float[Array, ""]:
     """The squared norm of the gradient of `sum(cotangent * path_logits)` with respect to the matrix and the bias."""
     result = jax.ShapeDtypeStruct((), hidden.dtype)
