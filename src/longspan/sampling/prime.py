@@ -92,14 +92,18 @@ def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:
     if _is_midi(path):
         raise InputError(f"{path} is a MIDI file, but this run was trained on text; prime it with a text file")
     # Words are short and characters have at most four bytes, so a longer text has too many tokens.
-    text = read_text(path, 10 * MAX_STEPS).removesuffix(END)
+    return text_prime(read_text(path, 10 * MAX_STEPS).removesuffix(END), vocabulary, str(path))
+
+
+def text_prime(text: str, vocabulary: Vocabulary, where: str = "the prime") -> TextPrime:
+    """A text as tokens; messages call it by where it comes from."""
     unknown = _unknown(text, vocabulary)
     if unknown and UNKNOWN[vocabulary.unit] not in vocabulary.tokens:
-        raise InputError(f"{path} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")
+        raise InputError(f"{where} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")
     tokens = vocabulary.encode(text)
     if len(tokens) == 0:
-        raise InputError(f"{path} is empty, expected some text to continue")
-    _check_length(path, len(tokens), vocabulary.unit)
+        raise InputError(f"{where} is empty, expected some text to continue")
+    _check_length(where, len(tokens), vocabulary.unit)
     return TextPrime(tokens, unknown)
 
 
@@ -163,6 +167,6 @@ def _unknown(text: str, vocabulary: Vocabulary) -> list[str]:
     return [token for token in dict.fromkeys(tokens) if token not in known]
 
 
-def _check_length(path: Path, length: int, unit: str, most: int = MAX_STEPS) -> None:
+def _check_length(where: Path | str, length: int, unit: str, most: int = MAX_STEPS) -> None:
     if length > most:
-        raise InputError(f"{path} has {length} {unit}s, a prime at most {most}; keep its end, which matters most")
+        raise InputError(f"{where} has {length} {unit}s, a prime at most {most}; keep its end, which matters most")
