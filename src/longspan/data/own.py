@@ -27,7 +27,7 @@ from longspan.data.dataset import (
     fingerprint_of,
     texts_of,
 )
-from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
+from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, described, read_targets, read_values
 from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, side_by_side, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
@@ -95,6 +95,8 @@ class Sequences(Dataset):
         target_kind: likewise for the targets.
         columns: names of the predicted columns.
         normalize: whether to normalize numbers.
+        origin: a phrase that says where the arrays come from.
+        id_column: the column of a table that the ids come from.
 
     Example:
         >>> wave = np.sin(np.arange(300) / 5)
@@ -118,12 +120,13 @@ class Sequences(Dataset):
         columns: Sequence[str] | None = None,
         normalize: bool = True,
         origin: str = "arrays",
+        id_column: str | None = None,
     ):
         next_step = isinstance(targets, str) and targets == "next"
         sources = read_values(as_sequences(inputs, "inputs"), input_kind, "inputs")
         asked = _next_of(sources, masks) if next_step else _asked(targets, target_kind, masks, sources)
         parts, remarks = _split(len(sources.parts), ids, split, seed, sources, asked)
-        self.name, self.origin = name, origin
+        self.name, self.origin, self.id_column = name, origin, id_column
         self.remarks = (*remarks, *_remarks(asked, sources, next_step))
         self._settle(sources, asked, parts, next_step, normalize, columns)
 
@@ -135,11 +138,12 @@ class Sequences(Dataset):
         pairs: Mapping[str, list[Pair]],
         origin: str = "",
         remarks: tuple[str, ...] = (),
+        id_column: str | None = None,
     ) -> Sequences:
         """A data set whose arrays have been understood and normalized before."""
         _check_stored(description, pairs)
         made = cls.__new__(cls)
-        made.name, made.origin, made.remarks = name, origin, remarks
+        made.name, made.origin, made.remarks, made.id_column = name, origin, remarks, id_column
         made.description, made.pairs = description, dict(pairs)
         try:
             check_record(made.record, name)
@@ -208,6 +212,7 @@ class Sequences(Dataset):
             next_step=about.next_step,
             labels=about.labels,
             columns=about.columns,
+            id_column=self.id_column,
             input_scaling=about.input_scaling,
             target_scaling=about.target_scaling,
         )
@@ -375,20 +380,12 @@ def _remarks(asked: Asked, sources: Values, next_step: bool) -> list[str]:
     told = (
         []
         if next_step
-        else [f"targets are {_described(asked.values)}, one per {'sequence' if asked.at_end else 'step'}"]
+        else [f"targets are {described(asked.values)}, one per {'sequence' if asked.at_end else 'step'}"]
     )
     steps, counted = sum(map(len, asked.masks)), sum(int(mask.sum()) for mask in asked.masks)
     if not asked.at_end and counted < steps:
         told.append(f"{steps - counted} of {steps} steps ask for nothing")
-    return [f"inputs are {_described(sources)}" + (", and the next one is predicted" if next_step else ""), *told]
-
-
-def _described(values: Values) -> str:
-    if values.kind == "symbols":
-        return f"{values.size} symbols"
-    return f"{values.size} column{'s' * (values.size != 1)} of " + (
-        "numbers" if values.kind == "numbers" else "0 and 1"
-    )
+    return [f"inputs are {described(sources)}" + (", and the next one is predicted" if next_step else ""), *told]
 
 
 def _fitted(numbers: np.ndarray) -> Scaling:

@@ -44,6 +44,13 @@ class TextPrime(NamedTuple):
     unknown: list[str]
 
 
+class SeriesPrime(NamedTuple):
+    """Steps to continue, and the columns of their table that the model does not read."""
+
+    steps: np.ndarray
+    left_out: list[str]
+
+
 def read_music_prime(
     path: Path,
     *,
@@ -107,11 +114,22 @@ def text_prime(text: str, vocabulary: Vocabulary, where: str = "the prime") -> T
     return TextPrime(tokens, unknown)
 
 
-def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
-    """Read steps to continue from a table or an array, in the units of the data, as a model sees them."""
+def read_series_prime(path: Path, record: DataRecord, chosen: str | None = None) -> SeriesPrime:
+    """Read steps to continue from a table or an array, in the units of the data, as a model sees them.
+
+    Args:
+        path: a table or an array.
+        record: what the run says about its data.
+        chosen: the id of the sequence, needed if a table holds several.
+    """
     if path.suffix.lower() not in (".npy", *TABLES):
         raise InputError(f"{path} cannot be the prime of a sample of numbers or symbols: expected {PRIMES}")
-    steps = read_array(path) if path.suffix.lower() == ".npy" else read_steps(path, record.columns)
+    if path.suffix.lower() == ".npy":
+        if chosen is not None:
+            raise InputError(f"{path} is one array: prime_id chooses among the ids of a table", fields=["prime_id"])
+        steps, left_out = read_array(path), []
+    else:
+        steps, left_out = read_steps(path, record.columns, record.id_column, chosen)
     if record.labels is not None or record.kind == "classes":
         steps = _numbered(steps.ravel(), record, path)
     else:
@@ -119,7 +137,7 @@ def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
         if steps.shape[1] != record.size or steps.dtype.kind not in "biuf" or not np.isfinite(steps).all():
             raise InputError(f"{path} has steps of shape {steps.shape[1:]}: expected {record.size} finite numbers each")
     _check_length(path, len(steps), "step")
-    return record.as_seen(steps) if record.kind == "numbers" else steps
+    return SeriesPrime(record.as_seen(steps) if record.kind == "numbers" else steps, left_out)
 
 
 def _numbered(steps: np.ndarray, record: DataRecord, path: Path) -> np.ndarray:
