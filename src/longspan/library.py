@@ -47,7 +47,6 @@ from longspan.training.planning import plan, train_in
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model, weights_to_start_from
 
-
 MOST_SEED = 2**32 - 1
 
 
@@ -279,8 +278,9 @@ def resume(
 ) -> Trained:
     """Continue a run exactly where it stopped.
 
-    `max_epochs` is a new maximum number of epochs: a larger one continues a run that reached its last epoch. A model or optimizer passed to `train` must be passed again. Data that differ from those the run started with are
-    refused, and so are other versions, kernels or threads, with which the run would not end in the same bytes, unless
+    `max_epochs` is a new maximum number of epochs: a larger one continues a run that reached its last epoch. A model or
+    optimizer passed to `train` must be passed again. Data that differ from those the run started with are refused, and
+    so are other versions, kernels or threads, with which the run would not end in the same bytes, unless
     `accept_environment`.
     """
     run = Run.open(_path(path, "path"), Given(model, optimizer))

@@ -221,10 +221,10 @@ def test_what_cannot_be_understood_is_one_error(arguments, said):
 def test_a_vector_for_each_sequence_may_be_one_shorter_than_it_if_that_is_said():
     vectors = np.random.default_rng(0).normal(size=(9, 1, 5))
     data = Sequences(np.zeros((9, 6, 2)), vectors, normalize=False, split=["train", "valid", "test"] * 3)
-    assert data.description.at_end and data.description.target_size == 5
+    assert (data.description.at_end, data.description.target_size) == (True, 5)
     np.testing.assert_allclose(data.pairs["train"][1].targets[-1], vectors[3, 0], rtol=1e-6)
     pairs = Sequences(np.zeros((9, 2, 3)), np.arange(9.0)[:, None])  # one number for two steps
-    assert pairs.description.at_end and pairs.description.target_size == 1
+    assert (pairs.description.at_end, pairs.description.target_size) == (True, 1)
 
 
 def test_classes_are_those_that_occur_whatever_their_numbers():

@@ -340,8 +340,8 @@ def _refuse_decimal_commas(table: Mapping[str, np.ndarray], names: Sequence[str]
         example = next((word for word in words if "," in word), None)
         if example is not None and all(DECIMAL_COMMA.fullmatch(word) for word in words):
             raise InputError(
-                f"column {name!r} of {path} has numbers with decimal commas, such as {str(example)!r}: expected decimal "
-                "points; save it with those"
+                f"column {name!r} of {path} has numbers with decimal commas, such as {str(example)!r}: expected "
+                "decimal points; save it with those"
             )
 
 
