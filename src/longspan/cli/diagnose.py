@@ -236,6 +236,7 @@ def _cut_table(cut) -> list[str]:
 
 def _columns(heads: Sequence[str], values: Sequence[str], label: tuple[str, str] = ("", "")) -> list[str]:
     """Two rows of a small table after their label; if they do not fit the width, several pairs of equal length."""
+    pairs: list[tuple[str, str]] = []
     for parts in range(1, len(heads) + 1):
         size = math.ceil(len(heads) / parts)
         pairs = [
