@@ -148,11 +148,13 @@ def removed_unless_begun(run: Run) -> Iterator[None]:
     """Remove the folder of a new run if something, such as a cell of the user's own, fails before any update is saved.
 
     Nothing is lost with it, and it would stand in the way of the next attempt. Runs that diverged, or that were told to
-    stop, say so in their status and stay.
+    stop, say so in their status and stay; so do those that a full disk or the like ended, because they can be resumed.
     """
     try:
         yield
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
         if run.status == "running" and newest_checkpoint_number(run.path / "checkpoints") <= 0:
             discard(run.path)
         raise
