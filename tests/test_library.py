@@ -128,6 +128,8 @@ def test_a_text_is_begun_and_returned_as_a_string(tmp_path):
     for draw in (spoken.sample, spoken.text):
         with pytest.raises(InputError, match="the prime has 'x', which the run's vocabulary lacks"):
             draw(7, prime="ax")
+    with pytest.raises(InputError, match=r"expected a str as prime, got list: sample\(\) takes numbers"):
+        spoken.text(7, prime=[1, 2])
     with pytest.raises(InputError, match="the prime is empty"):
         spoken.sample(7, prime="")
 

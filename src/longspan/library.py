@@ -153,6 +153,8 @@ class Trained:
         """
         if self.run.data.kind != "text":
             raise InputError(f"these data are {self.run.data.kind}, not text: sample() draws from a model of them")
+        if not isinstance(prime, str):
+            raise InputError(f"expected a str as prime, got {type(prime).__name__}: sample() takes numbers of symbols")
         start = self._prime(prime) if prime else np.zeros(0, np.int32)
         drawn = self.sample(
             length,
