@@ -86,7 +86,7 @@ def attempt(study: Study, claim, data, place: Place, interrupted, limits) -> Non
                     run.append_metrics({"epoch": epoch, "valid_log_likelihood": score(config, epoch)})
                     patiently(lambda: claim.report(run.metrics()))
                 run.set_status("done")
-                place.artifacts.save(claim.slot, run)
+                place.artifacts.save(claim, run)
         patiently(lambda: study.record(claim, outcome_of(config)))
         patiently(lambda: forget_losers(study, claim.slot, place))
     except ClaimLost:

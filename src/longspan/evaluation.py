@@ -114,11 +114,7 @@ class SplitEvaluator:
         others: dict[str, float] = self.errors(model)
         if "accuracy" in self.data.metrics:
             others |= self._accuracy(model, key_accuracy)
-        if "perplexity" in self.data.metrics:
-            others["perplexity"] = math.exp(-log_likelihood)
-        for name in {"bits_per_character", "bits_per_byte"} & set(self.data.metrics):
-            others[name] = -log_likelihood / math.log(2)
-        return Scores(log_likelihood, error, **others)
+        return Scores(log_likelihood, error, **others, **in_other_units(self.data, log_likelihood))
 
     def _means(self, figures: Callable, model: SequenceModel, key: PRNGKeyArray) -> dict[str, float]:
         walked = walk(figures, self.lanes, model, self.chunks, key)
@@ -161,6 +157,14 @@ class SplitEvaluator:
 
     def _counted(self, values) -> np.ndarray:
         return np.asarray(values)[self.chunks.mask]
+
+
+def in_other_units(data: Dataset, log_likelihood: float) -> dict[str, float]:
+    """The log-likelihood as the other scores that apply to these data; that of strange weights may be any number."""
+    bits = -log_likelihood / math.log(2)
+    with np.errstate(over="ignore"):
+        units = {"perplexity": float(np.exp(-log_likelihood)), "bits_per_character": bits, "bits_per_byte": bits}
+    return {name: value for name, value in units.items() if name in data.metrics}
 
 
 def some_steps(steps: int, most: int, key: PRNGKeyArray) -> np.ndarray:

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 from longspan import __version__
-from longspan.errors import InputError
+from longspan.errors import InputError, shortened
 from longspan.files import cache_directory
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
@@ -175,6 +175,8 @@ def time_limit(seconds: float | None, name: str = "max_seconds") -> Callable[[],
 
 DECISIVE = ("machine", "kernels", "instruction_set", "threads")
 """Besides the versions of all recorded packages."""
+LONGEST_VALUE = 200
+"""Characters of a value that is shown: what was recorded may be somebody else's, and anything."""
 MENTIONED = ("python", "platform", "cores")
 
 
@@ -196,7 +198,8 @@ def environment_changes(before: dict, now: dict) -> tuple[list[str], list[str]]:
     for name in before:
         if before[name] is None or now.get(name) is None or before[name] == now[name]:
             continue
-        (rest if name in MENTIONED else decisive).append(f"{name} {before[name]}, now {now[name]}")
+        was, is_now = (shortened(str(each[name]), LONGEST_VALUE) for each in (before, now))
+        (rest if name in MENTIONED else decisive).append(f"{name} {was}, now {is_now}")
     return decisive, rest
 
 

@@ -32,6 +32,8 @@ def report(folder):
         {"arms": []},
         {"arms": ["sgd+t"]},
         {"arms": ["sgd", "<b>x"]},
+        {"arms": ["sgd"] * 500_000, "budget": {"slots": 1000, "updates": 1}},
+        {"floor": 1e308},
         {"budget": {"slots": 200_000_000, "updates": 1}},
         {"budget": {"slots": -4, "updates": 1}},
         {"kind": "classes"},

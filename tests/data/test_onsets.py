@@ -126,6 +126,15 @@ def test_a_prime_read_from_midi_is_what_was_written(tmp_path):
     np.testing.assert_array_equal(prime.roll, song)
 
 
+@pytest.mark.parametrize("width", [5, 100])
+def test_keys_are_held_on_a_piano_alone(width):
+    """A run from somebody else may have frames of any width, on which the keys of a piano were an IndexError."""
+    melody, _ = place_on_piano(round_to_frames(TUNE[:2], 1))
+    for held in ({"keep": ["C5"]}, {"melody": melody}):
+        with pytest.raises(InputError, match=f"the frames of this model have {width}"):
+            held_keys(3, 21, width=width, **held)
+
+
 def test_a_melody_is_struck_as_it_is_and_forbidden_keys_are_never_struck():
     melody, _ = place_on_piano(round_to_frames(TUNE[:2], 1, onsets=True))
     held = held_keys(3, 21, melody=melody, forbid=["C2"], width=WITH_ONSETS)

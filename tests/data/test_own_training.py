@@ -1,13 +1,16 @@
 """Own sequences from training to samples: scores are in the units of the data, whatever those are."""
 
+from contextlib import nullcontext
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import longspan
 from longspan import cli
-from longspan.data import Sequences, read_table
+from longspan.data import DataRecord, Sequences, read_table
 from longspan.errors import InputError
+from longspan.sampling.prime import read_series_prime
 from tests.support.catalog import tiny_labels, tiny_series
 
 TINY = {"hidden_size": 6, "chunk_length": 20, "lanes": 1, "block": 4, "max_epochs": 3}
@@ -46,6 +49,16 @@ def test_r2_and_squared_error_are_those_of_the_predictions(series):
     squares = np.square(answers - true)
     assert scores.squared_error == pytest.approx(squares.mean(), rel=1e-3)
     assert scores.r2 == pytest.approx(np.mean(1 - squares.mean(axis=0) / true.var(axis=0)), abs=1e-3)
+
+
+def test_a_block_without_any_target_is_trained_and_shown(tmp_path, capsys):
+    """The mean loss of an epoch of which no step had counted yet was a division by zero."""
+    marks = np.arange(600) % 200 >= 180
+    arrays = {"inputs": np.random.default_rng(0).normal(size=(600, 1)), "masks": marks, "ids": np.array([*"abc"])}
+    np.savez(tmp_path / "late.npz", **arrays, targets=arrays["inputs"], lengths=np.array([200] * 3))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in {**TINY, "max_epochs": 1}.items()]
+    assert cli.run(["train", "--data", str(tmp_path / "late.npz"), "--run-dir", str(tmp_path / "run"), *flags]) == 0
+    assert "nan" not in capsys.readouterr().out
 
 
 def test_samples_are_in_the_units_of_the_data_and_continue_a_prime(series):
@@ -112,6 +125,14 @@ def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys
     np.savez(tmp_path / "prime.npz", inputs=np.zeros((3, 2)))
     assert cli.run(["sample", str(series.run.path), "--prime", str(tmp_path / "prime.npz")]) == 2
     assert "expected a table (.csv, .tsv, .parquet) or an array (.npy)" in capsys.readouterr().err
+
+
+def test_a_prime_of_switches_is_on_or_off(tmp_path):
+    record = DataRecord("keys", "x", 2, next_step=True)
+    for steps, said in ((np.array([[0, 1], [1, 1]]), None), (np.array([[0, 7], [1, 1]]), "whole numbers from 0 to 1")):
+        np.save(tmp_path / "prime.npy", steps)
+        with nullcontext() if said is None else pytest.raises(InputError, match=said):
+            assert read_series_prime(tmp_path / "prime.npy", record).steps.tolist() == steps.tolist()
 
 
 def test_real_inputs_with_classes_are_learned(tmp_path):

@@ -1,12 +1,16 @@
 """Scores against the NumPy twin, and the conventions of the paper's tables."""
 
+import dataclasses
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from longspan.data import MusicData
-from longspan.evaluation import Scores, SplitEvaluator, frame_accuracies
+from longspan.evaluation import Scores, SplitEvaluator, frame_accuracies, in_other_units
+from longspan.metrics import METRICS
 from longspan.models.model import build
 from tests.support import reference
 from tests.support.catalog import tiny_config, tiny_music, tiny_text
@@ -57,6 +61,26 @@ def test_text_score_carries_the_state_through_the_whole_split():
     scores = SplitEvaluator(data, "test").scores(model)
     assert scores.log_likelihood == pytest.approx(expected, rel=1e-5)
     assert scores.bits_per_character == pytest.approx(-expected / np.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_weights_of_strangers_may_be_as_wrong_as_they_like(unit):
+    """The perplexity of a model that is sure of the wrong word is beyond any number, which was an OverflowError."""
+    data = dataclasses.replace(tiny_text(length=450), unit=unit)
+    config = tiny_config("sgd", output="softmax", output_scale=1e6)
+    scores = SplitEvaluator(data, "test").scores(build(config, 5, data.base_rates(), key=jax.random.key(0)))
+    assert scores.log_likelihood < -1000
+    assert scores.perplexity == (math.inf if unit == "word" else None)
+    assert (scores.bits_per_character is None) == (unit == "word")
+
+
+@pytest.mark.parametrize("unit", ["word", "character", "byte"])
+def test_a_likelihood_has_the_unit_of_the_text(unit):
+    data = dataclasses.replace(tiny_text(length=450), unit=unit)
+    for likelihood in (-2.0, -600.0, 0.0):
+        [(name, found)] = in_other_units(data, likelihood).items()
+        assert (name,) == data.metrics
+        assert METRICS[name].nats(found) == pytest.approx(likelihood)
 
 
 def test_accuracies_of_frames_equal_the_definition(random):

@@ -127,6 +127,40 @@ def stored_text(folder: Path, tokens: int) -> Path:
     return archive(folder, {"metadata": metadata, "train": stream, "valid": stream, "test": stream})
 
 
+def stored_with_a_late_fault(folder: Path, about: str, arrays: dict[str, bytes], fault: dict[str, bytes]) -> Path:
+    """A stored set whose last split shows that it is none, beside bytes that make it no bomb by its ratio."""
+    members = {f"{split}{name}": content for split in ("train", "valid") for name, content in arrays.items()}
+    members |= {f"test{name}": content for name, content in (arrays | fault).items()}
+    path = archive(folder, {"metadata": header((), f"<U{len(about)}") + about.encode("utf-32-le"), **members})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as file:
+        file.writestr("noise", np.random.default_rng(0).bytes(2_000_000))
+    return path
+
+
+def late_token(folder: Path) -> Path:
+    about = '{"format": 1, "kind": "text", "unit": "word", "vocabulary": ["\\n"], "end_token": 0}'
+    tokens = header((50_000_000,)) + bytes(50_000_000)
+    return stored_with_a_late_fault(folder, about, {"": tokens}, {"": header((1,)) + b"\1"})
+
+
+def late_gap(folder: Path) -> Path:
+    """Numbers of which the last are none."""
+    about = (
+        '{"format": 1, "kind": "own", "description": {"input_kind": "numbers", "target_kind": "numbers", '
+        '"input_size": 1, "target_size": 1}}'
+    )
+    steps = 12_000_000
+    numbers, marks = header((steps, 1), "<f4") + bytes(4 * steps), header((steps,), "|b1") + b"\1" * steps
+    arrays = {"_inputs": numbers, "_targets": numbers, "_mask": marks}
+    arrays |= {"_lengths": header((1,), "<i8") + np.array([steps], "<i8").tobytes()}
+    return stored_with_a_late_fault(folder, about, arrays, {"_targets": numbers[:-4] + b"\xff" * 4})
+
+
+def wide_numbers(folder: Path) -> Path:
+    """A few steps, each of so many numbers that their products have trillions."""
+    return archive(folder, {"inputs": header((4, 500_000), "<f8") + bytes(16_000_000)})
+
+
 def long_metadata(folder: Path) -> Path:
     text = '{"vocabulary": [' + '"a",' * 5_000_000 + '"a"]}'
     return archive(folder, {"metadata": header((), f"<U{len(text)}") + text.encode("utf-32-le")})
@@ -175,6 +209,9 @@ NPZ: dict[str, Bomb] = {
         folder, {"inputs": ((120, 1), "<f8"), "x": ((30_000_000,), "<f8"), "y": ((30_000_000,), "<f8")}, 1_000_000
     ),
     "90 million stored tokens": lambda folder: stored_text(folder, 30_000_000),
+    "100 million stored tokens before one that is none": late_token,
+    "24 million stored numbers before one that is none": late_gap,
+    "half a million numbers in each step": wide_numbers,
     "a vocabulary of 5 million": long_metadata,
     "2.9 million songs of a frame": many_songs,
 }

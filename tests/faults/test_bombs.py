@@ -259,6 +259,15 @@ def test_a_long_sequence_is_not_held_with_the_past_of_every_step(measured, tmp_p
     assert found.bytes < 2 * MOST
 
 
+def test_the_mean_of_long_sequences_of_symbols_takes_no_row_for_each_step(measured, tmp_path):
+    """20 KB, with one target for each of four sequences, took three gigabytes and more."""
+    inputs = np.resize(np.arange(400, dtype=np.uint16), 2_000_000)
+    np.savez_compressed(tmp_path / "a.npz", inputs=inputs, lengths=np.full(4, 500_000), targets=np.arange(4.0))
+    found = measured("import", tmp_path / "a.npz")
+    assert found.outcome == "accepted", found
+    assert found.bytes < MOST
+
+
 def test_an_unusual_packing_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     path = bombs.zeros(tmp_path, (10, 88), packing=zipfile.ZIP_LZMA)
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("unpacked"))

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -24,11 +25,13 @@ from longspan.cli.train import _say_how_to_go_on, next_commands
 from longspan.config import TrainConfig
 from longspan.data import Sequences
 from longspan.data.archive import read_set, write_set
+from longspan.data.cues import Cues
+from longspan.data.dataset import DataRecord
 from longspan.diagnostics.diagnosis import kept_diagnosis
 from longspan.diagnostics.remedies import Prescriber
 from longspan.errors import InputError
 from longspan.limits import JSON_BYTES
-from longspan.memory import memory_of
+from longspan.memory import memory_of, reader_of
 from longspan.reporting.run_report import run_report
 from longspan.reporting.study_report import study_report
 from longspan.search.result import StudyFolder
@@ -279,6 +282,34 @@ def test_a_checkpoint_at_no_place_of_a_run_is_refused(run_path, capsys, values):
     (checkpoint / "manifest.json").write_text(json.dumps(sums))
     assert command(["resume", str(run_path), "--accept-environment", "--max-epochs", "4"]) != 0
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", ["bernoulli", "normal"])
+def test_a_run_whose_output_is_none_for_its_data_is_refused(run_path, output):
+    """Numbers for a text were a TypeError where its samples were spelled out."""
+    change(run_path, "config.json", config__output=output)
+    for refused in (Run.open, Run.seal):
+        with pytest.raises(InputError, match="does not predict symbols"):
+            refused(run_path)
+
+
+@pytest.mark.parametrize(
+    ("record", "cues", "reads"),
+    [
+        (DataRecord("music", "x", 88), "none", True),
+        (DataRecord("music", "x", 88, 100), "none", False),
+        (DataRecord("music", "x", 88, 100), "recall", False),
+        (DataRecord("music", "x", 88, Cues.named("recall").width(88)), "recall", True),
+        (DataRecord("numbers", "x", 2, 7, next_step=True), "none", False),
+        (DataRecord("classes", "x", 4, 5, end_token=4, next_step=True), "none", True),
+    ],
+)
+def test_a_network_that_reads_something_else_than_it_predicts_is_not_sampled(tmp_path, record, cues, reads):
+    """Its first step was a TypeError of the matrix product."""
+    output = {"keys": "bernoulli", "numbers": "normal", "symbols": "softmax"}[record.predicted]
+    run = Run.create(tmp_path / "run", TrainConfig(recipe="sgd+c", data="x", cues=cues, output=output), record, {})
+    with nullcontext() if reads else pytest.raises(InputError, match="cannot be sampled"):
+        reader_of(run)
 
 
 def test_a_text_of_no_known_unit_is_refused(tmp_path):

@@ -152,6 +152,15 @@ def test_the_last_notes_are_held_where_only_silence_is_proposed(music):
     np.testing.assert_array_equal(samples[0], [[0, 1, 1]] * 3)
 
 
+def test_wide_steps_are_drawn_as_far_as_memory_goes(monkeypatch):
+    """The frames of somebody else's model may have a million keys: a report of it took nine gigabytes."""
+    model = build(TrainConfig(hidden_size=2), 5, np.full(5, 0.5), key=jax.random.key(0))
+    monkeypatch.setattr(generation, "MOST_DRAWN", 5 * 3 * 2)
+    assert generate(model, length=3, num=2, key=jax.random.key(1)).shape == (2, 3, 5)
+    with pytest.raises(InputError, match="2 samples of 4 steps of 5 values are 40 in all"):
+        generate(model, length=4, num=2, key=jax.random.key(1))
+
+
 def test_held_keys_over_time_condition_every_step_on_the_later_ones_too():
     """Particles against enumeration: NADE with its top key given in two frames."""
     model = lively("nade", [0.4, 0.5, 0.5])

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import sqlalchemy
+from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from longspan.config import TrainConfig
@@ -19,7 +21,7 @@ from longspan.search import artifacts, storage
 from longspan.search.artifacts import Packed, SlotArtifacts, open_artifacts, pack, unpack
 from longspan.search.slots import Outcome
 from longspan.search.space import define
-from longspan.search.study import ClaimLost, create_or_continue, open_study
+from longspan.search.study import Claim, ClaimLost, Study, create_or_continue, open_study
 from longspan.search.trial import NotKept, _Reporter
 from longspan.search.worker import Limits, Place
 from longspan.training.runs import Run
@@ -43,10 +45,20 @@ def kept(request, tmp_path) -> SlotArtifacts:
     return found
 
 
+def holder(slot: int, *, lost: bool = False):
+    """A claim of a slot, or one that was lost."""
+
+    def check():
+        if lost:
+            raise ClaimLost
+
+    return SimpleNamespace(slot=slot, attempt=1, check=check)
+
+
 def test_a_run_that_is_kept_is_the_same_elsewhere(run, kept, tmp_path):
     assert kept.fetch(3) is None
-    kept.save(3, run)
-    kept.save(3, run)
+    kept.save(holder(3), run)
+    kept.save(holder(3), run)
     packed = kept.fetch(3)
     assert packed is not None
     unpack(packed, tmp_path / "there")
@@ -64,7 +76,7 @@ def test_a_run_that_is_kept_is_the_same_elsewhere(run, kept, tmp_path):
 
 
 def test_a_newer_folder_replaces_an_older_one(run, kept, tmp_path):
-    kept.save(0, run)
+    kept.save(holder(0), run)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "old").touch()
     packed = kept.fetch(0)
@@ -76,7 +88,7 @@ def test_a_newer_folder_replaces_an_older_one(run, kept, tmp_path):
 
 
 def stored(kept: SlotArtifacts, content: bytes) -> Packed | None:
-    kept.store.write("study-slot-0000", io.BytesIO(hashlib.sha256(content).digest() + content))
+    kept.store.write("study-slot-0000", io.BytesIO(hashlib.sha256(content).digest() + content), holder(0))
     return kept.fetch(0)
 
 
@@ -110,10 +122,10 @@ def test_a_flood_of_files_is_not_read(kept, monkeypatch):
 
 
 def test_a_flipped_bit_counts_as_nothing(run, kept):
-    kept.save(0, run)
+    kept.save(holder(0), run)
     content = bytearray(kept.store.open_reader("study-slot-0000").read())
     content[len(content) // 2] ^= 1
-    kept.store.write("study-slot-0000", io.BytesIO(bytes(content)))
+    kept.store.write("study-slot-0000", io.BytesIO(bytes(content)), holder(0))
     assert kept.fetch(0) is None
 
 
@@ -157,7 +169,7 @@ def test_a_place_that_fails_later_shows_no_password(run, monkeypatch, tmp_path, 
 
     for name in ("open", "rm_file"):
         monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, name, fail)
-    for use in (lambda: kept.save(0, run), lambda: kept.fetch(0), lambda: kept.forget(0)):
+    for use in (lambda: kept.save(holder(0), run), lambda: kept.fetch(0), lambda: kept.forget(0)):
         with pytest.raises(InputError, match="cannot keep artifacts at") as caught:
             use()
         assert "SECRET" not in str(caught.value)
@@ -171,38 +183,63 @@ def test_what_keeps_a_slot_from_being_kept_shows_no_password(run, tmp_path):
     study = SimpleNamespace(url="postgresql://me@host/x?sslmode=SECRET", definition=SimpleNamespace(prune=False))
     place = Place(tmp_path, {}, Refusing())
     with pytest.warns(NotKept) as told:
-        _Reporter(study, run, SimpleNamespace(slot=0, check=lambda: None), place, Limits()).keep_last()
+        _Reporter(study, run, holder(0), place, Limits()).keep_last()
     assert "SECRET" not in str(told[0].message)
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_worker_that_lost_its_slot_does_not_replace_what_others_kept(lost, run, tmp_path):
-    def check():
-        if lost:
-            raise ClaimLost
-
-    saved = []
-    place = Place(tmp_path, {}, SimpleNamespace(save=lambda slot, run: saved.append(slot)))
+def test_a_worker_that_lost_its_slot_does_not_replace_what_others_kept(run, kept, tmp_path):
+    kept.save(holder(3), run)
+    others = kept.store.open_reader("study-slot-0003").read()
+    run.append_metrics({"epoch": 99, "valid_log_likelihood": -1.0})
     study = SimpleNamespace(url="postgresql://host/x", definition=SimpleNamespace(prune=False))
-    reporter = _Reporter(study, run, SimpleNamespace(slot=3, check=check), place, Limits())
-    with pytest.raises(ClaimLost) if lost else nullcontext():
-        reporter.keep_last()
-    assert saved == ([] if lost else [3])
+    with pytest.raises(ClaimLost):
+        _Reporter(study, run, holder(3, lost=True), Place(tmp_path, {}, kept), Limits()).keep_last()
+    assert kept.store.open_reader("study-slot-0003").read() == others
+    assert [Path(name).name for name in kept.store.system.ls(kept.store.folder, detail=False)] == ["study-slot-0003"]
+
+
+def claimed(server: str, name: str) -> tuple[Study, SlotArtifacts, Claim]:
+    study = create_or_continue(
+        storage.normalized(server), define(name, TrainConfig(recipe="sgd+c", data="x"), {}, "x"), 1
+    )
+    kept, claim = study.artifacts(None), study.claim("me")
+    assert kept is not None
+    assert claim is not None
+    return study, kept, claim
 
 
 def test_the_server_keeps_them_by_default(run, server):
-    url = storage.normalized(server)
-    engine = storage.join_storage(url)
-    assert open_artifacts(None, url, "study", engine) is not None
-    kept = open_artifacts(None, url, "study", engine)
-    assert kept is not None
-    kept.save(1, run)
-    kept.save(1, run)
-    packed = kept.fetch(1)
+    _, kept, claim = claimed(server, "kept")
+    kept.save(claim, run)
+    kept.save(claim, run)
+    packed = kept.fetch(claim.slot)
     assert packed is not None
     assert packed.files["metrics.jsonl"] == (run.path / "metrics.jsonl").read_bytes()
-    kept.forget(1)
-    assert kept.fetch(1) is None
+    kept.forget(claim.slot)
+    assert kept.fetch(claim.slot) is None
+
+
+def test_what_arrives_after_the_slot_was_given_to_others_is_not_kept(run, server):
+    """A host that is cut off may have sent what it keeps before, and the server gets it when the slot is being freed:
+    a look at the state of the attempt and the writing are one."""
+    study, kept, claim = claimed(server, "late")
+    attempts = study._attempts
+    with ThreadPoolExecutor(1) as pool:
+        with attempts.engine.begin() as connection:  # another host takes the slot
+            attempts.change(claim.attempt, state=TrialState.FAIL, connection=connection)
+            late = pool.submit(kept.save, claim, run)
+            with pytest.raises(TimeoutError):
+                late.result(2)
+            assert kept.fetch(claim.slot) is None
+        with pytest.raises(ClaimLost):
+            late.result(30)
+    assert kept.fetch(claim.slot) is None
+    following = study.claim("another")
+    assert following is not None
+    kept.save(following, run)
+    with pytest.raises(ClaimLost):
+        kept.save(claim, run)
+    assert kept.fetch(claim.slot) is not None
 
 
 RIGHTS = """
@@ -227,7 +264,7 @@ def test_a_worker_needs_no_more_rights_than_the_page_says(run, server):
     kept, claim = joined.artifacts(None), joined.claim("me")
     assert kept is not None
     assert claim is not None
-    kept.save(claim.slot, run)
+    kept.save(claim, run)
     joined.record(claim, Outcome("done", "", -1.0))
     kept.forget(claim.slot)
     assert [slot.status for slot in study.slots()] == ["done"]

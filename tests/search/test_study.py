@@ -79,6 +79,24 @@ def start_claimer(url: str, seconds: float) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", CLAIM_ALL, url, str(seconds)], stdout=subprocess.PIPE, text=True)
 
 
+def test_slots_are_added_with_the_lock_or_not_at_all(url, monkeypatch):
+    """A host that is cut off loses the lock; what it sent may still arrive, when others have added more slots."""
+    study = make_study(url, slots=2)
+    tell = study._attempts.tell
+
+    def cut_off(*told):
+        tell(*told)
+        raise ConnectionError
+
+    monkeypatch.setattr(study._attempts, "tell", cut_off)
+    with pytest.raises(ConnectionError):
+        study.extend(5)
+    assert study.slot_count == 2
+    monkeypatch.undo()
+    study.extend(5)
+    assert open_study(url, "tiny").slot_count == 5
+
+
 def test_several_workers_claim_every_slot_exactly_once(url):
     study = make_study(url, slots=10)
     workers = [start_claimer(url, 0.02) for _ in range(2)]
@@ -571,7 +589,7 @@ def test_a_worker_needs_tables_and_no_more_rights_than_the_page_names(tmp_path):
         claim = study.claim("me")
         claim.report([{"epoch": 1, "valid_log_likelihood": -3.0}])
         claim.beat()
-        kept.store.write("x", io.BytesIO(b"content"))
+        kept.store.write("x", io.BytesIO(b"content"), claim)
         kept.store.remove("x")
         study.record(claim, DONE)
         study.set_result({"slots": 2})

@@ -83,6 +83,11 @@ def test_a_finished_run_and_one_without_a_record_open_anywhere(stopped):
     stopped.continue_in(runtime.describe(1))
 
 
+def test_what_a_stranger_recorded_of_a_machine_is_not_shown_at_any_length(stopped):
+    decisive, _ = environment_changes({"machine": ["x" * 10**6], "kernels": None}, runtime.describe(1))
+    assert [len(each) < 1000 for each in decisive] == [True]
+
+
 def test_the_command_names_its_flag(stopped, capsys):
     record(stopped, versions={"jax": "0.0.1"})
     description = msgspec.json.decode((stopped.path / "config.json").read_bytes())

@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 
 from longspan import recipes
+from longspan.bounds import Figure
 from longspan.config import TrainConfig, as_dict
 from longspan.data import TargetKind
 from longspan.errors import InputError
@@ -155,7 +156,7 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
     chunks: dict[str, int]
     """Chunks per epoch by chunk length, which convert a budget of updates into epochs for schedules that count
     epochs."""
-    floor: float
+    floor: Figure
     """Validation log-likelihood of predicting by the rates of single keys or symbols; the score of a slot that ends
     below it."""
     seed: int = COUNTED_SEED
@@ -168,6 +169,8 @@ class Definition(msgspec.Struct, frozen=True, dict=True):
         unknown = sorted(set(self.arms) - KNOWN_ARMS)
         if unknown or not self.arms:
             raise ValueError(f"arms cannot be {unknown[0]!r}" if unknown else "there are no arms")
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError("an arm is named twice")
         if self.kind not in FIXED:
             raise ValueError(f"methods are not compared on {self.kind}")
 

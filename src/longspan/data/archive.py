@@ -12,9 +12,7 @@ are read in blocks, so that a roll takes one byte per key whatever the type of i
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +22,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from longspan.data.blocks import BLOCK, Opened, opened_array
+from longspan.data.checking import MOST_SYMBOLS, check_record
 from longspan.data.dataset import SPLITS, texts_of
 from longspan.data.music import (
     DEFAULT_FRAMES_PER_BEAT,
@@ -33,7 +33,7 @@ from longspan.data.music import (
     check_shape,
     check_values,
 )
-from longspan.data.own import Description, Pair, Sequences
+from longspan.data.own import Description, Pair, Sequences, record_of
 from longspan.data.own_files import check_arrays, check_words, sequences_of
 from longspan.data.sequences import Song
 from longspan.data.splitting import SONG_SHARES, split_songs
@@ -45,7 +45,6 @@ from longspan.files import replacing
 from longspan.limits import (
     FRAMES,
     FRAMES_PER_BEAT,
-    HEADER_BYTES,
     METADATA_CHARACTERS,
     NUMBERS,
     OCTAVE_SHIFT,
@@ -56,8 +55,8 @@ from longspan.limits import (
 )
 
 FORMAT = 1
-BLOCK = 2**20
-"""Numbers read or written at once."""
+TYPES = {"symbols": np.int32, "numbers": np.float32, "binary": np.uint8}
+"""How the values of a user's own sequences are stored."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -182,11 +181,11 @@ def read_set(
         metadata = rolls.metadata()
         origin, remarks = printable(metadata.origin or path.name), tuple(map(printable, metadata.remarks))
         if metadata.kind == "text":
-            splits = {split: rolls.tokens(split, len(metadata.vocabulary)) for split in SPLITS}
+            splits = rolls.tokens(len(metadata.vocabulary))
             return TextData(name, metadata.unit, metadata.vocabulary, splits, metadata.end_token, origin, remarks)
         if metadata.kind == "own":
             assert metadata.description is not None
-            pairs = {split: rolls.pairs(split) for split in SPLITS}
+            pairs = rolls.pairs(metadata.description, name)
             return Sequences.of(name, metadata.description, pairs, origin, remarks, metadata.id_column)
         per_beat = frames_per_beat if metadata.frames_per_beat is None else metadata.frames_per_beat
         songs = rolls.songs(split, seed)
@@ -207,23 +206,6 @@ def describe_set(path: Path) -> str:
         frames = sum(rolls.size(split) for split in SPLITS)
         onsets = ", with onsets" if rolls.width("train") == WITH_ONSETS else ""
         return f"music, {songs:,} songs, {frames:,} frames, {metadata.frames_per_beat} per beat{onsets}"
-
-
-class _Array(NamedTuple):
-    """An array of an archive, opened and positioned after its header."""
-
-    file: BinaryIO
-    name: str
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-
-    def take(self, count: int) -> np.ndarray:
-        """The next numbers of the array."""
-        content = self.file.read(count * self.dtype.itemsize)
-        if len(content) < count * self.dtype.itemsize:
-            raise ValueError(f"{self.name} is truncated")
-        return np.frombuffer(content, self.dtype)
 
 
 class _Rolls:
@@ -265,8 +247,7 @@ class _Rolls:
         """The number of entries of an array, and the bytes that they take once they are understood."""
         with self._open(name) as array:
             keys = array.dtype.itemsize == 1 and len(array.shape) > 1
-            count = math.prod(array.shape)
-            return count, count * (1 if keys else max(array.dtype.itemsize, 8))
+            return array.size, array.size * (1 if keys else max(array.dtype.itemsize, 8))
 
     def width(self, name: str) -> int:
         """The number of columns of an array."""
@@ -286,18 +267,15 @@ class _Rolls:
             raise InputError(f"{self.path} must name every song train/..., valid/... or test/... and have some of each")
         return by_split
 
-    def tokens(self, name: str, vocabulary: int) -> np.ndarray:
-        """A stream of tokens below the size of the vocabulary."""
-        with self._open(name) as array:
-            self._check_stream(array, TOKENS - self.symbols)
-            self.symbols += array.shape[0]
-            tokens = np.empty(array.shape, np.int32)
-            for start in range(0, len(tokens), BLOCK):
-                block = array.take(min(BLOCK, len(tokens) - start))
-                if block.min() < 0 or block.max() >= vocabulary:
+    def tokens(self, vocabulary: int) -> dict[str, np.ndarray]:
+        """Streams of tokens below the size of the vocabulary, all of them looked at before one takes memory."""
+        for name in SPLITS:
+            with self._open(name) as array:
+                self._check_stream(array, TOKENS - self.symbols)
+                self.symbols += array.size
+                if any(block.min() < 0 or block.max() >= vocabulary for block in array.blocks()):
                     raise InputError(f"{self.path} has tokens of {name} outside the vocabulary; import it again")
-                tokens[start : start + BLOCK] = block
-        return tokens
+        return {name: self._whole(name, np.int32) for name in SPLITS}
 
     def own_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of a user's own sequences, refused by their names and sizes before any is read."""
@@ -313,25 +291,34 @@ class _Rolls:
     def array(self, name: str) -> np.ndarray:
         """Any array of numbers or words."""
         with self._open(name) as array:
-            count = math.prod(array.shape)
-            if array.dtype.kind not in "biufU" or count > NUMBERS:
-                raise InputError(f"'{name}' in {self.path} has {count} values of {array.dtype}: expected fewer numbers")
-            check_words(array.dtype, count, f"'{name}' in {self.path}")
-            found = np.empty(count, array.dtype)
-            for start in range(0, count, BLOCK):
-                found[start : start + BLOCK] = array.take(min(BLOCK, count - start))
-            return found.reshape(array.shape, order="F" if array.fortran else "C")
+            if array.dtype.kind not in "biufU" or array.size > NUMBERS:
+                raise InputError(
+                    f"'{name}' in {self.path} has {array.size} values of {array.dtype}: expected fewer numbers"
+                )
+            check_words(array.dtype, array.size, f"'{name}' in {self.path}")
+            return array.whole()
 
-    def pairs(self, split: str) -> list[Pair]:
-        """The sequences of a split of own data."""
-        leaves = []
-        for name, kinds, ranks in (("inputs", "fui", (1, 2)), ("targets", "fui", (1, 2)), ("mask", "b", (1,))):
-            leaf = self.array(f"{split}_{name}")
-            right = leaf.dtype.kind in kinds and leaf.ndim in ranks
-            if not right or (leaf.dtype.kind == "f" and not np.isfinite(leaf).all()):
-                raise InputError(f"{self.path} is a damaged data set ('{split}_{name}'); import it again")
-            leaves.append(np.split(leaf, self._bounds(split, len(leaf))))
-        return [Pair(*parts) for parts in zip(*leaves, strict=True)]
+    def pairs(self, description: Description, name: str) -> dict[str, list[Pair]]:
+        """The sequences of own data by split, all of them looked at before one takes memory."""
+        _check_description(description, name)
+        for split in SPLITS:
+            for leaf in Pair._fields:
+                with self._open(f"{split}_{leaf}") as array:
+                    wrong = _wrong_leaf(description, leaf, array)
+                    if wrong is not None:
+                        raise InputError(f"{self.path} is a damaged data set ('{array.name}' {wrong}); import it again")
+                    steps = array.shape[0]
+                self._bounds(split, steps)
+        return {split: self._pairs(split) for split in SPLITS}
+
+    def _pairs(self, split: str) -> list[Pair]:
+        leaves = [self._whole(f"{split}_{leaf}") for leaf in Pair._fields]
+        bounds = self._bounds(split, len(leaves[0]))
+        return [Pair(*parts) for parts in zip(*(np.split(leaf, bounds) for leaf in leaves), strict=True)]
+
+    def _whole(self, name: str, dtype: type | None = None) -> np.ndarray:
+        with self._open(name) as array:
+            return array.whole(dtype)
 
     def _cut(self, split: str) -> list[Song]:
         frames = self._song(split)
@@ -365,40 +352,18 @@ class _Rolls:
                 part[:] = check_values(array.take(part.size), where).reshape(part.shape)
         return song
 
-    def _check_stream(self, array: _Array, most: int) -> None:
+    def _check_stream(self, array: Opened, most: int) -> None:
         if len(array.shape) != 1 or array.dtype.kind not in "iu":
             raise InputError(f"{self.path} is a damaged data set ('{array.name}' is not a list of integers)")
         if array.shape[0] > most:
             raise InputError(f"{self.path} has more than the {most} numbers allowed in '{array.name}'; split it up")
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[_Array]:
+    def _open(self, name: str) -> Iterator[Opened]:
         if name not in self.members:
             raise InputError(f"{self.path} is a damaged data set (it has no '{name}'); import it again")
-        info = self.members[name]
-        with self.archive.open(info) as file:
-            start = io.BytesIO(file.read(HEADER_BYTES))
-            shape, fortran, dtype = _header(start, info.filename)
-            claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - start.tell()
-            if claimed > there:
-                raise ValueError(f"{info.filename} claims {claimed} bytes and has {there}")
-            file.seek(start.tell())
-            yield _Array(file, name, shape, fortran, dtype)  # pyright: ignore[reportArgumentType]
-
-
-def _header(file: io.BytesIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-    # NumPy raises many kinds of exception on broken headers; all mean the same here.
-    except Exception as error:
-        raise ValueError(f"{name} is not a NumPy array ({error})") from error
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects, which are never opened; save one array per song")
-    if min(shape, default=1) < 0 or dtype.itemsize == 0:
-        raise ValueError(f"{name} has shape {shape} and numbers of {dtype.itemsize} bytes")
-    return shape, fortran, dtype
+        with opened_array(self.archive, self.members[name], name) as array:
+            yield array
 
 
 def _checked(metadata: Metadata) -> Metadata:
@@ -413,3 +378,35 @@ def _checked(metadata: Metadata) -> Metadata:
     if metadata.kind == "text" and metadata.vocabulary[metadata.end_token : metadata.end_token + 1] != (END,):
         raise ValueError("no such unit or end token")
     return metadata
+
+
+def _check_description(description: Description, name: str) -> None:
+    """Refuse a description that no stored data have, before they are read."""
+    if description.next_step:
+        start = int(description.target_kind == "symbols")
+        same = description.input_kind == description.target_kind
+        if not same or description.input_size != description.target_size + start:
+            raise InputError("the stored targets are not the next step of the inputs; import their source again")
+    try:
+        check_record(record_of(description, ""), name)
+    except InputError as error:
+        raise InputError(f"{error}; import their source again") from error
+
+
+def _wrong_leaf(description: Description, leaf: str, array: Opened) -> str | None:
+    """What is wrong with a stored array of inputs, targets or marks, given what all of them mean."""
+    if leaf == "mask":
+        right = array.dtype == bool and len(array.shape) == 1
+        return None if right and any(block.any() for block in array.blocks()) else "marks no step that has a target"
+    inputs = leaf == "inputs"
+    kind = description.input_kind if inputs else description.target_kind
+    size = description.input_size if inputs else description.target_size
+    columns = () if kind == "symbols" else (size,)
+    right = array.dtype == TYPES[kind] and len(array.shape) == 1 + len(columns) and array.shape[1:] == columns
+    if kind == "symbols":
+        right = right and 2 <= size <= MOST_SYMBOLS
+        right = right and all(block.min() >= 0 and block.max() < size for block in array.blocks())
+    else:
+        finite = kind == "numbers"
+        right = right and all(np.isfinite(block).all() if finite else block.max() <= 1 for block in array.blocks())
+    return None if right else f"is not {size} {kind} per step"

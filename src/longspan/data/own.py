@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from longspan.bounds import Whole
-from longspan.data.checking import MOST_SYMBOLS, check_record
 from longspan.data.dataset import (
     SPLITS,
     Baselines,
@@ -141,14 +140,9 @@ class Sequences(Dataset):
         id_column: str | None = None,
     ) -> Sequences:
         """A data set whose arrays have been understood and normalized before."""
-        _check_stored(description, pairs)
         made = cls.__new__(cls)
         made.name, made.origin, made.remarks, made.id_column = name, origin, remarks, id_column
         made.description, made.pairs = description, dict(pairs)
-        try:
-            check_record(made.record, name)
-        except InputError as error:
-            raise InputError(f"{error}; import their source again") from error
         return made
 
     def _settle(
@@ -202,20 +196,7 @@ class Sequences(Dataset):
 
     @property
     def record(self) -> DataRecord:
-        about = self.description
-        return DataRecord(
-            RECORD_KINDS[about.target_kind],
-            self._digest,
-            about.target_size,
-            about.input_size,
-            end_token=about.target_size if about.next_step and about.target_kind == "symbols" else None,
-            next_step=about.next_step,
-            labels=about.labels,
-            columns=about.columns,
-            id_column=self.id_column,
-            input_scaling=about.input_scaling,
-            target_scaling=about.target_scaling,
-        )
+        return record_of(self.description, self._digest, self.id_column)
 
     @cached_property
     def _digest(self) -> str:
@@ -282,29 +263,21 @@ def _check_asked(pairs: Mapping[str, list[Pair]]) -> None:
         raise InputError(f"no step of the {empty[0]} split has a target: choose other splits, or give more targets")
 
 
-def _check_stored(description: Description, pairs: Mapping[str, list[Pair]]) -> None:
-    """Refuse arrays that are not what their description says, as those of a damaged file may be."""
-    _check_asked(pairs)
-    if description.next_step:
-        start = int(description.target_kind == "symbols")
-        same = description.input_kind == description.target_kind
-        if not same or description.input_size != description.target_size + start:
-            raise InputError("the stored targets are not the next step of the inputs; import their source again")
-    every = [pair for split in SPLITS for pair in pairs[split]]
-    for leaf, kind, size in (
-        (0, description.input_kind, description.input_size),
-        (1, description.target_kind, description.target_size),
-    ):
-        for array in (pair[leaf] for pair in every):
-            if kind == "symbols":
-                right = array.ndim == 1 and array.dtype == np.int32 and array.min() >= 0 and array.max() < size
-                right = right and 2 <= size <= MOST_SYMBOLS
-            else:
-                dtype = np.float32 if kind == "numbers" else np.uint8
-                right = array.ndim == 2 and array.dtype == dtype and array.shape[1] == size
-                right = right and (kind == "numbers" or array.max() <= 1)
-            if not right:
-                raise InputError(f"the stored arrays are not {size} {kind} per step; import their source again")
+def record_of(about: Description, fingerprint: str, id_column: str | None = None) -> DataRecord:
+    """What a run records about data of this description."""
+    return DataRecord(
+        RECORD_KINDS[about.target_kind],
+        fingerprint,
+        about.target_size,
+        about.input_size,
+        end_token=about.target_size if about.next_step and about.target_kind == "symbols" else None,
+        next_step=about.next_step,
+        labels=about.labels,
+        columns=about.columns,
+        id_column=id_column,
+        input_scaling=about.input_scaling,
+        target_scaling=about.target_scaling,
+    )
 
 
 class _Part(NamedTuple):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LAGS = (1, 2, 4, 8, 16)
 """Numbers of past inputs that the linear model may see."""
 MOST_FEATURES = 400
+MOST_COLUMNS = 1000
+"""Inputs of a step that the linear model takes at all: its matrices have as many rows and columns."""
 MOST_ROWS = 20_000
 """Steps of the training split that it is fitted to, evenly spaced: enough for that many features."""
 MOST_OUTPUTS = 200
@@ -106,8 +108,8 @@ def _asked_from(data: Sequences, first: int) -> list[tuple[Pair, np.ndarray]]:
 
 
 def _has_few_inputs(data: Sequences) -> bool:
-    """Whether a linear model of the inputs stays small: symbols, unlike numbers, become one column for each."""
-    return data.description.input_kind != "symbols" or data.description.input_size <= MOST_FEATURES
+    """Whether a linear model of the inputs stays small: symbols become one column for each."""
+    return data.description.input_size <= (MOST_FEATURES if data.description.input_kind == "symbols" else MOST_COLUMNS)
 
 
 def _number_scores(data: Sequences, split: str, predictors: list[_Predictor]) -> dict[str, float]:
@@ -197,30 +199,27 @@ def _fit(data: Sequences, lags: int, first: int = 0) -> np.ndarray:
 def _features(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> np.ndarray:
     """For each of some steps a one and the last inputs, zeros before the first; at the end also the mean over time."""
 
+    symbols, size = data.description.input_kind == "symbols", data.description.input_size
+
     def vectors(inputs: np.ndarray) -> np.ndarray:
-        symbols = data.description.input_kind == "symbols"
-        return np.eye(data.description.input_size, dtype=np.float32)[inputs] if symbols else inputs
+        return np.eye(size, dtype=np.float32)[inputs] if symbols else inputs
 
     columns = [np.ones((len(steps), 1))]
     for lag in range(lags):
         before = vectors(pair.inputs[np.maximum(steps - lag, 0)])
         columns.append(np.where((steps >= lag)[:, None], before, 0.0))
     if data.description.at_end:
-        columns.append(np.broadcast_to(vectors(pair.inputs).mean(axis=0), columns[-1].shape))
+        mean = np.bincount(pair.inputs, minlength=size) / len(pair.inputs) if symbols else pair.inputs.mean(axis=0)
+        columns.append(np.broadcast_to(mean, columns[-1].shape))
     return np.concatenate(columns, axis=1)
 
 
-def _in_parts(data: Sequences, pair: Pair, lags: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """The features of all steps of a sequence, part by part."""
-    height = _height(data, lags)
-    for start in range(0, len(pair.mask), height):
-        part = slice(start, min(start + height, len(pair.mask)))
-        yield part, _features(data, pair, lags, np.arange(part.start, part.stop))
-
-
-def _height(data: Sequences, lags: int) -> int:
-    """Number of steps whose features are made at a time."""
-    return max(1, AT_ONCE // (1 + (lags + data.description.at_end) * data.description.input_size))
+def _in_parts(data: Sequences, pair: Pair, lags: int, steps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Some steps of a sequence and their features, part by part."""
+    height = max(1, AT_ONCE // (1 + (lags + data.description.at_end) * data.description.input_size))
+    for start in range(0, max(len(steps), 1), height):
+        part = steps[start : start + height]
+        yield part, _features(data, pair, lags, part)
 
 
 def _ridge(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -251,19 +250,16 @@ def _logistic(features: np.ndarray, targets: np.ndarray, *, joint: bool) -> np.n
 
 
 def _linear(data: Sequences, lags: int, weights: np.ndarray) -> Callable[[Pair, np.ndarray], np.ndarray]:
-    def predict(pair: Pair, steps: np.ndarray) -> np.ndarray:
-        height = _height(data, lags)
-        parts = [steps[start : start + height] for start in range(0, len(steps), height)] or [steps]
-        return np.concatenate([_features(data, pair, lags, part) @ weights for part in parts])
-
-    return predict
+    return lambda pair, steps: np.concatenate(
+        [features @ weights for _, features in _in_parts(data, pair, lags, steps)]
+    )
 
 
 def _logistic_scores(data: Sequences, split: str, lags: int, weights: np.ndarray) -> dict[str, float]:
     likelihoods, right = [], []
     for pair in data.pairs[split]:
-        for part, features in _in_parts(data, pair, lags):
-            scores, targets = (features @ weights)[pair.mask[part]], pair.targets[part][pair.mask[part]]
+        for part, features in _in_parts(data, pair, lags, np.flatnonzero(pair.mask)):
+            scores, targets = features @ weights, pair.targets[part]
             if data.description.target_kind == "binary":
                 likelihoods.append(_key_likelihoods(scores, targets))
                 continue

@@ -26,13 +26,12 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from longspan.data.dataset import Chunks, Dataset
 from longspan.errors import InputError
-from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, sampled_accuracies, walk
+from longspan.evaluation import ACCURACY_SAMPLES, Scores, SplitEvaluator, in_other_units, sampled_accuracies, walk
 from longspan.memory.interface import (
     Adaptation,
     Memory,
     Recollection,
     check_remembers,
-    in_other_units,
     kept_adaptation,
     register_memory,
 )

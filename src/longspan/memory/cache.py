@@ -22,14 +22,13 @@ import numpy as np
 from longspan.data.dataset import Dataset
 from longspan.data.lookup import sequences_of
 from longspan.errors import InputError
-from longspan.evaluation import Scores
+from longspan.evaluation import Scores, in_other_units
 from longspan.memory.adapting import SplitReading, adaptations
 from longspan.memory.interface import (
     Adaptation,
     Memory,
     Recollection,
     Trail,
-    in_other_units,
     kept_adaptation,
     register_memory,
 )
@@ -87,7 +86,8 @@ class Cache(Memory):
         adaptation: Adaptation | None = None,
     ):
         sensible = 1 <= len(kernels) <= MOST_KERNELS and all(map(_is_sensible, kernels))
-        if not sensible or len(shares) != len(kernels) + 1 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        shared = len(shares) == len(kernels) + 1 and min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6  # nor NaN
+        if not sensible or not shared:
             raise InputError("the cache memory has impossible parameters: fit it again by `longspan remember`")
         self.kernels, self.shares, self.fit = list(kernels), list(shares), fit or {}
         self.adaptation = adaptation

@@ -158,8 +158,17 @@ def proposal_of(run: Run) -> Proposal | None:
 
 
 def reader_of(run: Run) -> Reader | None:
-    """What the network of a run reads before each step of a sample; None if that is the last step alone."""
-    cues = Cues.named(run.config.cues)
+    """What the network of a run reads before each step of a sample; None if that is the last step alone.
+
+    Refused if the network reads anything else, which only its data could tell.
+    """
+    cues, record = Cues.named(run.config.cues), run.data
+    reads, drawn = record.input_size or record.size, cues.width(record.size)
+    if record.predicted != "symbols" and reads != drawn:
+        raise InputError(
+            f"{run.path} reads {reads} inputs at a step, but {drawn} follow from what it predicts: such a network "
+            "cannot be sampled"
+        )
     return None if cues == NO_CUES else WithCues(cues)
 
 
@@ -173,9 +182,3 @@ def check_remembers(record: DataRecord) -> None:
     """Refuse data whose targets are not the next inputs: they have no past of their own to recall."""
     if record.kind not in ("music", "text"):
         raise InputError(f"these data ask for {record.kind}, which have no past to recall: use music or text")
-
-
-def in_other_units(data: Dataset, log_likelihood: float) -> dict[str, float]:
-    """The log-likelihood as the other scores that apply to these data."""
-    units = {"perplexity": math.exp(-log_likelihood), "bits_per_character": -log_likelihood / math.log(2)}
-    return {name: value for name, value in units.items() if name in data.metrics}

@@ -21,6 +21,7 @@ from longspan.evaluation import (
     estimated_log_probs,
     frame_accuracies,
     hidden_only,
+    in_other_units,
     sampled_accuracies,
     some_steps,
 )
@@ -32,7 +33,6 @@ from longspan.memory.interface import (
     Recollection,
     Trail,
     check_remembers,
-    in_other_units,
     kept_adaptation,
     register_memory,
 )

@@ -30,6 +30,8 @@ from longspan.sampling.reading import LastStep, Past, Reader
 
 LANES = 256
 """Samples, or attempts at them, drawn together; more are drawn in turns, so that their candidates fit into memory."""
+MOST_DRAWN = 400_000_000
+"""Values of all steps of all samples together: two million frames of a piano with onsets are 352 million."""
 PARTICLES = 16
 """Parallel attempts at a sample that has to fit what is held at later steps, too."""
 
@@ -103,6 +105,7 @@ def generate(
     """
     _check_numbers(length, num, temperature)
     inputs = _inputs(model, prime, end_token)
+    _check_size(length, num, inputs.shape[1:])
     output = model.output
     plain = temperature == 1 and held is None and not avoid_silence
     particles = 1 if held is None or len(held) == 1 else PARTICLES
@@ -142,6 +145,15 @@ def _check_numbers(length: int, num: int, temperature: float) -> None:
             raise InputError(f"{name} must be a whole number of at least 1: got {value!r}", fields=[name])
     if not isinstance(temperature, int | float | np.number) or not 0 <= temperature < math.inf:
         raise InputError(f"temperature must be finite and at least 0: got {temperature!r}", fields=["temperature"])
+
+
+def _check_size(length: int, num: int, step: tuple[int, ...]) -> None:
+    """Refuse more than memory holds: how wide a step is says the model, which may be somebody else's."""
+    if (drawn := int(length) * int(num) * math.prod(step)) > MOST_DRAWN:
+        raise InputError(
+            f"{num} samples of {length} steps of {math.prod(step)} values are {drawn} in all, more than the "
+            f"{MOST_DRAWN} allowed: draw fewer or shorter ones"
+        )
 
 
 def _inputs(model: SequenceModel, prime, end_token: int | None) -> Shaped[Array, "time ..."]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longspan.data.music import KEYS
+from longspan.data.music import KEYS, WITH_ONSETS
 from longspan.data.sequences import Song
 from longspan.errors import InputError
 from longspan.models.outputs import FREE, OFF, ON
@@ -50,6 +50,8 @@ def held_keys(
     """
     if not keep and not forbid and melody is None:
         return None
+    if width not in (KEYS, WITH_ONSETS):
+        raise InputError(f"only the {KEYS} keys of a piano can be held, and the frames of this model have {width}")
     held = np.full((length if melody is not None else 1, width), FREE, np.int8)
     if melody is not None:
         _hold_melody(held, melody)

@@ -137,7 +137,10 @@ def read_series_prime(path: Path, record: DataRecord, chosen: str | None = None)
         if steps.shape[1] != record.size or steps.dtype.kind not in "biuf" or not np.isfinite(steps).all():
             raise InputError(f"{path} has steps of shape {steps.shape[1:]}: expected {record.size} finite numbers each")
     _check_length(path, len(steps), "step")
-    return SeriesPrime(record.as_seen(steps) if record.kind == "numbers" else steps, left_out)
+    try:
+        return SeriesPrime(record.as_seen(steps), left_out)
+    except InputError as error:
+        raise InputError(f"{path} cannot be continued: {error}") from error
 
 
 def _numbered(steps: np.ndarray, record: DataRecord, path: Path) -> np.ndarray:

@@ -4,6 +4,9 @@ A slot that moves to a machine without its folder continues from here. What is k
 object, with the checksums it has on disk, so it is verified like any other run folder; names in it are checked before
 they become paths. The place is named by the user of a worker, never by the storage, whose owner could otherwise choose
 where a worker writes.
+
+A host that was cut off must not replace what others have kept of its slot since, not even by what it sent before. So
+something is kept on behalf of a claim, and in the server by one statement that finds the claim's attempt still running.
 """
 
 import hashlib
@@ -42,12 +45,25 @@ SMALL_MAP = range(0x80, 0x90)
 _OF_A_CHECKPOINT = re.compile(r"checkpoints/[0-9]{9}/(arrays\.safetensors|progress\.json|manifest\.json)")
 
 
+class Holder(Protocol):
+    """Who may keep something of a slot: a claim of `longspan.search.study`."""
+
+    slot: int
+    attempt: int
+
+    def check(self) -> None:
+        """Raise an exception if the slot has been given to somebody else."""
+        ...
+
+
 class ArtifactStore(Protocol):
     """Objects by name, as in Optuna's artifact stores; one that is not there is a `FileNotFoundError`."""
 
     def open_reader(self, artifact_id: str) -> BinaryIO: ...
 
-    def write(self, artifact_id: str, content_body: BinaryIO) -> None: ...
+    def write(self, artifact_id: str, content_body: BinaryIO, holder: Holder) -> None:
+        """Put an object in its place, unless what the holder's `check` says is that it must not."""
+        ...
 
     def remove(self, artifact_id: str) -> None: ...
 
@@ -89,11 +105,11 @@ class SlotArtifacts:
     store: ArtifactStore
     study: str
 
-    def save(self, slot: int, run: Run) -> None:
-        """Keep a run folder as it is now; the run must be locked."""
+    def save(self, holder: Holder, run: Run) -> None:
+        """Keep the run folder of a claimed slot as it is now; the run must be locked."""
         content = pack(run)
         digest = hashlib.sha256(content).digest()
-        self.store.write(self._name(slot), io.BytesIO(digest + content))
+        self.store.write(self._name(holder.slot), io.BytesIO(digest + content), holder)
 
     def fetch(self, slot: int) -> Packed | None:
         """What was kept of a slot; None if nothing, or nothing usable, is there."""
@@ -160,6 +176,13 @@ def open_artifacts(url: str | None, storage_url: str, study: str, engine: Any) -
     return SlotArtifacts(table, study)
 
 
+KEEP = """INSERT INTO longspan_artifacts (id, content)
+    SELECT CAST(:id AS text), CAST(:content AS bytea) FROM trials
+    WHERE trial_id = :attempt AND state = 'RUNNING' FOR SHARE
+    ON CONFLICT (id) DO UPDATE SET content = excluded.content"""
+"""Whoever ends the attempt waits for this, or this for them: it may arrive long after it was sent."""
+
+
 class _Table:
     """Artifacts in a table of the study's database."""
 
@@ -187,12 +210,14 @@ class _Table:
             raise FileNotFoundError(artifact_id)
         return io.BytesIO(row.content)
 
-    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
-        from sqlalchemy.dialects.postgresql import insert
+    def write(self, artifact_id: str, content_body: BinaryIO, holder: Holder) -> None:
+        from sqlalchemy import text
 
-        row = insert(self.table).values(id=artifact_id, content=content_body.read())
+        row = {"id": artifact_id, "content": content_body.read(), "attempt": holder.attempt}
         with self.engine.connect() as connection:
-            connection.execute(row.on_conflict_do_update(index_elements=["id"], set_={"content": row.excluded.content}))
+            written = connection.execute(text(KEEP), row).rowcount
+        if not written:
+            holder.check()
 
     def remove(self, artifact_id: str) -> None:
         with self.engine.connect() as connection:
@@ -230,12 +255,18 @@ class _FolderOfAnySystem:
         with self._explained(FileNotFoundError), self.system.open(f"{self.folder}/{artifact_id}", "rb") as file:
             return io.BytesIO(file.read(ARTIFACT_BYTES + 1))
 
-    def write(self, artifact_id: str, content_body: BinaryIO) -> None:
+    def write(self, artifact_id: str, content_body: BinaryIO, holder: Holder) -> None:
         part = f"{self.folder}/{temporary_name(Path(artifact_id))}"
-        with self._explained():
-            with self.system.open(part, "wb") as file:
+        try:
+            with self._explained(), self.system.open(part, "wb") as file:
                 shutil.copyfileobj(content_body, file)
-            self.system.mv(part, f"{self.folder}/{artifact_id}")
+            holder.check()  # as late as can be: no file system knows of attempts
+            with self._explained():
+                self.system.mv(part, f"{self.folder}/{artifact_id}")
+        except BaseException:
+            with suppress(Exception):
+                self.system.rm_file(part)
+            raise
 
     def remove(self, artifact_id: str) -> None:
         with self._explained(FileNotFoundError):

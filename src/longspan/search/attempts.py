@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -129,10 +129,10 @@ class Attempts:
         rows = execute(connection, "told", study=self.study, names=list(names))
         return {key: decoded(value) for key, value in rows}
 
-    def tell(self, name: str, value: object) -> None:
+    def tell(self, name: str, value: object, connection: Connection | None = None) -> None:
         """Set an attribute of the study."""
-        with self.at_once.connect() as connection:
-            execute(connection, "tell", study=self.study, key=name, value=json.dumps(value))
+        with nullcontext(connection) if connection is not None else self.at_once.connect() as connected:
+            execute(connected, "tell", study=self.study, key=name, value=json.dumps(value))
 
     def slot_count(self, connection: Connection) -> int:
         return msgspec.convert(self._told(connection, ("slots",))["slots"], SlotCount)

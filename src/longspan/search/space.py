@@ -33,6 +33,8 @@ Sampling = Literal["random", "sobol"]
 
 SIGNIFICANT_DIGITS = 4
 """Significant digits of a drawn number: enough for a search, few enough to read and to be equal on every machine."""
+MOST_CHOICES = 1000
+"""Of a setting, each of which is checked before a study begins."""
 NOT_SEARCHED = ("recipe", "data", "threads", "replicas")
 EXPECTED = "expected { low = .., high = .. }, a list of choices or a value"
 
@@ -168,8 +170,8 @@ def parse_space(plain: dict, base: TrainConfig) -> Space:
 
 def _dimension(name: str, value: object, *, whole: bool) -> Interval | Choices | Count:
     if isinstance(value, list):
-        if not value:
-            raise InputError(f"{name} has no choices; {EXPECTED}")
+        if not 1 <= len(value) <= MOST_CHOICES:
+            raise InputError(f"{name} has {len(value)} choices, expected from 1 to {MOST_CHOICES}; {EXPECTED}")
         return Choices(tuple(value))
     if not isinstance(value, dict):
         return Choices((value,))

@@ -138,9 +138,10 @@ class Study(Generic[Defined]):
 
     def extend(self, slots: int) -> None:
         """Extend the study to at least this number of slots."""
-        with self._locked():
+        with self._locked() as connection:
             if slots > self.slot_count:
-                self._attempts.tell("slots", slots)
+                # With the lock or not at all: later, others may have added more, and slots beyond are damage.
+                self._attempts.tell("slots", slots, connection)
 
     @property
     def result(self) -> dict | None:

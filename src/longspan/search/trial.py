@@ -235,8 +235,7 @@ class _Reporter(Listener):
         if self.artifacts is None or newest == self.kept:
             return
         try:
-            self.claim.check()  # a host that was cut off must not replace what others have kept since
-            self.artifacts.save(self.claim.slot, self.run)
+            self.artifacts.save(self.claim, self.run)
             self.kept = newest
         except (OSError, SQLAlchemyError, InputError) as error:
             reason = str(error) if isinstance(error, InputError) else reason_of(error, self.url)

@@ -83,6 +83,15 @@ class RunDescription(msgspec.Struct, frozen=True):
         check_record(found.data, f"{file} cannot be used")
         return found
 
+    def settings(self, file: Path) -> TrainConfig:
+        """The settings, refused if no run on such data can have them."""
+        config = from_dict(self.config)
+        try:
+            check_output(config, self.data.predicted)
+        except InputError as error:
+            raise InputError(f"{file} cannot be used: {error}") from error
+        return config
+
 
 class RunIsBusy(InputError):
     """Another process is training the run."""
@@ -192,7 +201,7 @@ class Run:
                     f"{path} has no checksums.json: restore it, or recreate it by `{to_paste('seal', path)}`"
                 )
             warnings.warn(UnsealedRun(path), stacklevel=2)
-        return Run(path, from_dict(description.config), description.data, given, description.handed_in)
+        return Run(path, description.settings(path / "config.json"), description.data, given, description.handed_in)
 
     @staticmethod
     def seal(path: Path) -> list[str]:
@@ -202,7 +211,7 @@ class Run:
         with _locked(path):
             file = path / "config.json"
             description = RunDescription.decoded(read_limited(file, JSON_BYTES, follow=False), file)
-            from_dict(description.config)  # refused before anything is written
+            description.settings(file)  # refused before anything is written
             SealedFolder(path).seal()
             run = Run.open(path)
             run.write_config()

@@ -148,8 +148,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def train_log_likelihood(self) -> float:
-        """Mean over the steps of this epoch, each with the weights at that time."""
-        return -self.loss_sum / self.steps_sum
+        """Mean over the steps of this epoch, each with the weights at that time; not a number before one counted."""
+        return -self.loss_sum / self.steps_sum if self.steps_sum else math.nan
 
     def figures(self) -> dict[str, float]:
         """The optimizer's figures, averaged over the updates of this epoch and rounded to single precision."""
