@@ -91,10 +91,8 @@ def read_table(
     _check_names(table, [*(inputs or ()), *asked, *([ids] if ids else [])], path)
     used = list(inputs) if inputs else [column for column in table if column not in asked and column != ids]
     rows = _rows_by_id(table, ids)
-    seen = [part[:-ahead] for part in rows.values()] if ahead else [*rows.values()]
-    _refuse_gaps(table, used, seen, path)
-    if asked and not at_end:
-        _refuse_gaps(table, asked, [part[ahead:] for part in rows.values()], path, whole_rows=True)
+    _refuse_gaps(table, used, [part[: len(part) - ahead] for part in rows.values()], path)
+    _refuse_gaps(table, asked, [part[ahead:] for part in rows.values() if not at_end], path, whole_rows=True)
     sources = [_stacked(table, used, part, path) for part in rows.values()]
     if input_kind is None and sources[0].dtype.kind in "biu":
         input_kind = "numbers"
@@ -355,7 +353,7 @@ def _refuse_gaps(
 ) -> None:
     """Refuse numbers that are missing or infinite in some rows, by column and line; `whole_rows` may be missing."""
     numbers = [name for name in names if table[name].dtype.kind == "f"]
-    if not numbers:
+    if not numbers or not rows:
         return
     used = np.sort(np.concatenate(rows))
     odd = np.stack([~np.isfinite(table[name][used]) for name in numbers], axis=1)
