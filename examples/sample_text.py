@@ -21,5 +21,4 @@ with tempfile.TemporaryDirectory() as folder:
         "sgd+c", text, run_dir=f"{folder}/run", hidden_size=30, learning_rate=1.0, clip=1.0, max_epochs=5
     )
 
-prime = text.symbols.encode("the cat never finds the mouse\nmy")
-print("\n\n".join(text.symbols.decode([*prime, *sample]) for sample in trained.sample(10, num=3, prime=prime)))
+print("\n\n".join(trained.text(10, num=3, prime="the cat never finds the mouse\nmy")))

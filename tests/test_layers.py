@@ -206,7 +206,11 @@ def test_training_in_plain_jax_with_optax(path, random):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((jnp.ones((TIME, LANES, INPUTS + 1)),), "weights"),
+        (
+            (jnp.ones((TIME, LANES, INPUTS + 1)),),
+            rf"the inputs have {INPUTS + 1} numbers at a step .* but the layer was made for {INPUTS}",
+        ),
+        ((jnp.ones((TIME, INPUTS - 1), jnp.uint8),), f"the inputs have {INPUTS - 1} numbers at a step"),
         ((jnp.ones(TIME),), r"expected float32\[time, lane, input\] or \[time, input\]"),
         ((jnp.zeros((TIME, LANES, 1), jnp.int32),), r"expected int32\[time, lane\] or \[time\]"),
         ((jnp.ones((TIME, LANES, INPUTS)), jnp.zeros(UNITS)), "first"),

@@ -1,12 +1,20 @@
 """The library from Python: what the command line refuses, shows and limits, it does too."""
 
+import dataclasses
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import longspan
+from longspan.data.text import TextData
 from longspan.errors import InputError
+from longspan.models import SequenceModel, build
+from longspan.models.cells import LeakyCell
 from longspan.training.listeners import Listener
-from tests.support.catalog import tiny_music
+from longspan.training.runs import Run
+from tests.support.catalog import tiny_config, tiny_music, tiny_text
 
 SMALL = {"hidden_size": 8, "chunk_length": 10, "block": 2, "max_epochs": 3, "dropout": 0.0}
 
@@ -78,6 +86,8 @@ def test_what_is_no_time_is_refused_by_its_name_in_python(seconds, tmp_path):
         ({"optimizer": 3}, "expected an Optax transformation or a name as optimizer, got 3"),
         ({"model": "lstm"}, "expected a longspan.models.SequenceModel of a cell and an output as model, got str"),
         ({"listeners": [3]}, "Listener objects as listeners, got 3"),
+        ({"run_dir": 3}, "expected a path as run_dir, got 3"),
+        ({"start": 3}, "expected a path as start, got 3"),
     ],
     ids=str,
 )
@@ -96,6 +106,92 @@ def test_mistakes_with_a_trained_model_are_named(trained):
         longspan.resume(trained.run.path)
     with pytest.raises(InputError, match="whole numbers from 0 to 1"):
         trained.sample(2, prime=np.full((2, 88), 127))
+    with pytest.raises(InputError, match="seed must be a whole number from 0 to 4294967295: got 'x'"):
+        trained.sample(2, seed="x")
+    with pytest.raises(InputError, match="got a str: these data are music, not text"):
+        trained.sample(2, prime="la la la")
+    with pytest.raises(InputError, match="these data are music, not text"):
+        trained.text(2)
+    with pytest.raises(InputError, match="expected a path as path, got 3"):
+        longspan.resume(3)
+    with pytest.raises(InputError, match="expected a path as path, got 3"):
+        longspan.open_run(3)
+
+
+def test_a_text_is_begun_and_returned_as_a_string(tmp_path):
+    spoken = longspan.train("sgd+c", tiny_text(), run_dir=tmp_path / "text", **SMALL)
+    numbers = spoken.sample(7, num=2, seed=3, prime="ab")
+    np.testing.assert_array_equal(numbers, spoken.sample(7, num=2, seed=3, prime=[1, 2]))
+    letters = np.array(["\n", "a", "b", "c", "d"])
+    assert spoken.text(7, num=2, seed=3, prime="ab") == ["ab" + "".join(letters[row]) for row in numbers]
+    assert spoken.text(7) == ["".join(letters[spoken.sample(7)[0]])]
+    for draw in (spoken.sample, spoken.text):
+        with pytest.raises(InputError, match="the prime has 'x', which the run's vocabulary lacks"):
+            draw(7, prime="ax")
+    with pytest.raises(InputError, match=r"expected a str as prime, got list: sample\(\) takes numbers"):
+        spoken.text(7, prime=[1, 2])
+    with pytest.raises(InputError, match="the prime is empty"):
+        spoken.sample(7, prime="")
+
+
+def test_words_of_a_prime_that_are_unknown_are_told(tmp_path):
+    words = ("\n", "<unk>", "the", "cat", "sat")
+    ids = np.arange(400, dtype=np.int32) % 5
+    data = TextData("said", "word", words, dict.fromkeys(("train", "valid", "test"), ids), 0)
+    spoken = longspan.train("sgd+c", data, run_dir=tmp_path / "text", **SMALL)
+    with pytest.warns(UserWarning, match="the prime has words that the model does not know: 'dog'"):
+        (said,) = spoken.text(4, prime="the dog")
+    assert said.startswith("the <unk>")
+    assert "<unk>" not in said.removeprefix("the <unk>")
+
+
+def test_a_run_is_resumed_for_more_epochs_and_never_for_fewer_than_it_made(trained, tmp_path):
+    longer = longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "longer", **SMALL | {"max_epochs": 5})
+    with pytest.raises(InputError, match=r"has made 3 epochs: expected max_epochs of at least 3, got 2") as refused:
+        longspan.resume(trained.run.path, data=tiny_music(), max_epochs=2)
+    assert refused.value.fields == ("max_epochs",)
+    assert Run.open(trained.run.path).config.max_epochs == 3
+    resumed = longspan.resume(trained.run.path, data=tiny_music(), max_epochs=5)
+    assert resumed.run.reason == "reached 5 epochs"
+    for name in ("metrics.jsonl", "model.safetensors", "config.json"):
+        assert (resumed.run.path / name).read_bytes() == (longer.run.path / name).read_bytes()
+
+
+def test_a_run_that_was_stopped_makes_no_further_epoch_than_its_limit(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    class Stop(Listener):
+        def on_epoch(self, record, seconds):
+            if record["epoch"] == 2:
+                raise Stopped
+
+    with pytest.raises(Stopped):
+        longspan.train("sgd+c", tiny_music(), run_dir=tmp_path / "run", listeners=[Stop()], **SMALL)
+    with pytest.raises(InputError, match="has made 2 epochs and is to go on: expected max_epochs of at least 3, got 2"):
+        longspan.resume(tmp_path / "run", data=tiny_music(), max_epochs=2)
+    assert len(longspan.resume(tmp_path / "run", data=tiny_music()).run.metrics()) == 3
+
+
+class Broken(LeakyCell):
+    """A cell whose author took a wrong axis."""
+
+    def run(self, state, inputs, resets, length, keys=None):
+        return super().run(state, inputs.astype(jnp.float32) @ jnp.ones((3, 3)), resets, length, keys)
+
+
+def test_a_cell_that_fails_at_its_first_update_leaves_no_folder_in_the_way(tmp_path):
+    data, where = tiny_music(), tmp_path / "run"
+    config = tiny_config()
+    sound = build(config, 88, data.base_rates(), key=jax.random.key(0))
+    fields = {field.name: getattr(sound.cell, field.name) for field in dataclasses.fields(sound.cell)}
+    for clip in (1.0, "auto"):
+        with pytest.raises(TypeError):
+            longspan.train(
+                data=data, config=config, model=SequenceModel(Broken(**fields), sound.output), run_dir=where, clip=clip
+            )
+        assert not where.exists()
+    assert longspan.train(data=data, config=config, model=sound, run_dir=where, max_epochs=1).run.status == "done"
 
 
 def test_progress_is_shown_where_it_is_asked_for_and_nowhere_else(tmp_path, capsys):

@@ -48,6 +48,10 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     r2: float | None = None
     """Share of the variance explained, averaged over the columns."""
 
+    def __repr__(self) -> str:
+        known = {name: getattr(self, name) for name in self.__struct_fields__}
+        return f"Scores({', '.join(f'{name}={value!r}' for name, value in known.items() if value is not None)})"
+
 
 class SplitEvaluator:
     """Scores models on one split, arranged and compiled once.

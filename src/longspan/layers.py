@@ -323,6 +323,11 @@ def project(
         raise InputError(
             f"project: expected {inputs.dtype}[time, lane{feature}] or [time{feature}], got {inputs.shape}."
         )
+    if axes == 2 and inputs.shape[-1] != len(weights):
+        raise InputError(
+            f"project: the inputs have {inputs.shape[-1]} numbers at a step (shape {inputs.shape}), but the layer was "
+            f"made for {len(weights)}: expected an input_size of {inputs.shape[-1]}, or other inputs"
+        )
     lanes = inputs.ndim > axes
     drive = linear.project(inputs if lanes else inputs[:, None], weights, bias, jnp.asarray(len(inputs)))
     return drive if lanes else drive[:, 0]

@@ -6,7 +6,9 @@ The command line is built from the same parts.
 import dataclasses
 import difflib
 import functools
+import os
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from longspan import recipes, runtime
 from longspan.config import FIELDS, Settings, TrainConfig
 from longspan.data.benchmarks import DEFAULT_SPAN
 from longspan.data.checking import check_dataset
-from longspan.data.dataset import Dataset, array_of, usual_memory
+from longspan.data.dataset import Dataset, array_of, usual_memory, whole
 from longspan.data.vocabulary import Vocabulary
 from longspan.diagnostics.diagnosis import Diagnosis, diagnose_run
 from longspan.diagnostics.measures import LAGS
@@ -37,11 +39,15 @@ from longspan.progress import TrainingDisplay
 from longspan.recipe_tables import USUAL
 from longspan.runtime import time_limit
 from longspan.sampling.generate import generate
+from longspan.sampling.prime import name_some, text_prime
 from longspan.training.listeners import Listener
+from longspan.training.loop import continue_in, removed_unless_begun
 from longspan.training.loop import train as run_training
 from longspan.training.planning import plan, train_in
 from longspan.training.runs import Given, Run, create_run
 from longspan.training.setup import check_parts, trained_model, weights_to_start_from
+
+MOST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Trained:
         num: int = 1,
         seed: int = 0,
         temperature: float = 1.0,
-        prime: np.ndarray | Sequence[int] | None = None,
+        prime: np.ndarray | Sequence[int] | str | None = None,
         held: np.ndarray | None = None,
         avoid_silence: bool = False,
         unknown: bool = False,
@@ -104,12 +110,14 @@ class Trained:
     ) -> np.ndarray:
         """Draw `num` sequences of frames, symbols or numbers that continue `prime`; without one they start anew.
 
-        Numbers, those of the prime too, are in the units of the data. The unknown token of a text is drawn only if
-        `unknown`; otherwise the odds between all other symbols stay the same. A run with a memory is sampled with it,
-        unless `memory` is off. `temperature`, `held` and `avoid_silence` are explained at
+        Numbers, those of the prime too, are in the units of the data. The prime of a text may be a string; its samples
+        are numbers of symbols, which `text` returns as strings. The unknown token of a text is drawn only if `unknown`;
+        otherwise the odds between all other symbols stay the same. A run with a memory is sampled with it, unless
+        `memory` is off. `temperature`, `held` and `avoid_silence` are explained at
         `longspan.sampling.generate.generate`.
         """
         record = self.run.data
+        seed = whole(seed, "seed", 0, MOST_SEED)
         if record.kind_to_sample() == "text" and held is None and not unknown:
             held = Vocabulary.of(record).without_unknown()
         drawn = generate(
@@ -118,7 +126,7 @@ class Trained:
             num=num,
             key=jax.random.key(seed),
             temperature=temperature,
-            prime=None if prime is None else record.as_seen(array_of(prime, "the prime")),
+            prime=None if prime is None else record.as_seen(self._prime(prime)),
             end_token=record.end_token,
             held=held,
             avoid_silence=avoid_silence,
@@ -126,6 +134,52 @@ class Trained:
             reader=reader_of(self.run),
         )
         return record.in_units(drawn)
+
+    def text(
+        self,
+        length: int,
+        *,
+        num: int = 1,
+        seed: int = 0,
+        temperature: float = 1.0,
+        prime: str = "",
+        unknown: bool = False,
+        memory: bool = True,
+    ) -> list[str]:
+        """Draw `num` texts of `length` symbols that continue `prime` and begin with it; arguments as for `sample`.
+
+        Example:
+            >>> print(trained.text(200, prime="Und es ")[0])    # doctest: +SKIP
+        """
+        if self.run.data.kind != "text":
+            raise InputError(f"these data are {self.run.data.kind}, not text: sample() draws from a model of them")
+        if not isinstance(prime, str):
+            raise InputError(f"expected a str as prime, got {type(prime).__name__}: sample() takes numbers of symbols")
+        start = self._prime(prime) if prime else np.zeros(0, np.int32)
+        drawn = self.sample(
+            length,
+            num=num,
+            seed=seed,
+            temperature=temperature,
+            prime=start if prime else None,
+            unknown=unknown,
+            memory=memory,
+        )
+        # Decoded together: whether a blank stands between words depends on both.
+        return [Vocabulary.of(self.run.data).decode([*start.tolist(), *sample.tolist()]) for sample in drawn]
+
+    def _prime(self, prime: np.ndarray | Sequence[int] | str) -> np.ndarray:
+        """A prime as an array; text as the numbers of its symbols."""
+        if not isinstance(prime, str):
+            return array_of(prime, "the prime")
+        record = self.run.data
+        if record.kind != "text":
+            raise InputError(f"expected an array of steps as prime, got a str: these data are {record.kind}, not text")
+        tokens, missing = text_prime(prime, Vocabulary.of(record))
+        if missing:
+            told = f"the prime has {record.unit}s that the model does not know: {name_some(missing)}"
+            warnings.warn(told, stacklevel=3)
+        return tokens
 
     def play(self, path: Path | str, *, precision: Precision = "int8", data: Dataset | None = None) -> Packed:
         """Write one HTML page in which the model itself plays music or continues text: `longspan play`.
@@ -136,7 +190,7 @@ class Trained:
             data: as for `evaluate`; what rounding costs is measured on their validation split.
         """
         packed = pack(self.run, precision).measured(measure(self.run, precision, self._data(data)))
-        write_atomic(Path(path), render(packed))
+        write_atomic(_path(path, "path"), render(packed))
         return packed
 
     def baselines(self, split: str = "test", *, data: Dataset | None = None) -> dict[str, dict[str, float]]:
@@ -189,7 +243,8 @@ def train(
     began = time.monotonic()
     content = data_room.load(data, span=settings.get("span", DEFAULT_SPAN)) if isinstance(data, str) else _made(data)
     named = optimizer if isinstance(optimizer, str) else None
-    source = None if start is None else Run.open(Path(start))
+    source = None if start is None else Run.open(_path(start, "start"))
+    path = None if run_dir is None else _path(run_dir, "run_dir")
     if source is not None and recipe is None and config is None:
         config = source.config
     chosen = _config(recipe, content, config, {**settings, **content.implied_settings}, named)
@@ -202,12 +257,12 @@ def train(
     for name, seconds in (("budget", budget), ("max_seconds", max_seconds)):
         time_limit(seconds, name)  # refuses what is no time
     _check_listeners(listeners)
-    path, environment = None if run_dir is None else Path(run_dir), runtime.prepare(chosen.threads, chosen.replicas)
+    environment = runtime.prepare(chosen.threads, chosen.replicas)
     if budget is not None:
         chosen = plan(chosen, content, given, budget - (time.monotonic() - began))
         budget -= time.monotonic() - began
     run = create_run(path, chosen, content.record, environment, given)
-    with run.locked():
+    with removed_unless_begun(run), run.locked():
         return _to_end(run, content, listeners, progress, max_seconds, budget)
 
 
@@ -219,22 +274,24 @@ def resume(
     optimizer: GradientTransformation | None = None,
     listeners: Sequence[Listener] = (),
     progress: bool = False,
+    max_epochs: int | None = None,
     max_seconds: float | None = None,
     accept_environment: bool = False,
 ) -> Trained:
     """Continue a run exactly where it stopped.
 
-    A model or optimizer passed to `train` must be passed again. Data that differ from those the run started with are
-    refused, and so are other versions, kernels or threads, with which the run would not end in the same bytes, unless
+    `max_epochs` is a new maximum number of epochs: a larger one continues a run that reached its last epoch. A model or
+    optimizer passed to `train` must be passed again. Data that differ from those the run started with are refused, and
+    so are other versions, kernels or threads, with which the run would not end in the same bytes, unless
     `accept_environment`.
     """
-    run = Run.open(Path(path), Given(model, optimizer))
+    run = Run.open(_path(path, "path"), Given(model, optimizer))
     content = _data_of(run, data)
     time_limit(max_seconds)  # refuses what is no time
     _check_listeners(listeners)
     environment = runtime.prepare(run.config.threads, run.config.replicas)
     with run.locked():
-        run.continue_in(environment, accept=accept_environment)
+        continue_in(run, environment, max_epochs=max_epochs, accept=accept_environment)
         return _to_end(run, content, listeners, progress, max_seconds)
 
 
@@ -243,7 +300,7 @@ def open_run(path: Path | str, *, model: SequenceModel | None = None, data: Data
 
     If the run was trained with your own `model`, pass one of the same structure again, to be filled with the weights.
     """
-    run = Run.open(Path(path), Given(model))
+    run = Run.open(_path(path, "path"), Given(model))
     if data is not None:
         run.check_data(data)
     runtime.prepare(run.config.threads)
@@ -302,6 +359,12 @@ def _made(data: Dataset) -> Dataset:
             f"expected the name of a data set or a longspan.Dataset, got {type(data).__name__}", fields=["data"]
         )
     return check_dataset(data)
+
+
+def _path(given: Path | str, name: str) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"expected a path as {name}, got {given!r}", fields=[name])
+    return Path(given)
 
 
 def _check_listeners(listeners: Sequence[Listener]) -> None:

@@ -238,6 +238,15 @@ def test_a_run_folder_that_is_taken(capsys, data_file, trained):
     assert (folder / "config.json").read_bytes() == before
 
 
+def test_fewer_epochs_than_a_run_made_are_refused_by_the_name_of_the_flag(capsys, trained):
+    folder, _ = trained
+    before = (folder / "config.json").read_bytes()
+    made = len((folder / "metrics.jsonl").read_text().splitlines())
+    error = complaint(capsys, ["resume", str(folder), "--max-epochs", str(made - 1)])
+    assert f"has made {made} epochs: expected --max-epochs of at least {made}, got {made - 1}" in error
+    assert (folder / "config.json").read_bytes() == before
+
+
 def test_data_that_changed_under_a_run(capsys, trained, tmp_path):
     folder, _ = trained
     data_path = Path(json.loads((folder / "config.json").read_text())["config"]["data"])

@@ -1,5 +1,7 @@
 """Your own sequences: what arrays mean, how they are split, normalized and cut into chunks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -182,7 +184,14 @@ def test_symbols_know_what_comes_before_the_first():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"inputs": []}, "empty"),
+        ({"inputs": []}, "there are no sequences"),
+        ({"inputs": "power.csv"}, "expected arrays, got 'power.csv': longspan.data.read_table reads a table"),
+        ({"inputs": Path("power.csv")}, "expected arrays, got 'power.csv'"),
+        (
+            {"inputs": [np.zeros((6, 1))] * 9, "targets": [np.arange(5.0)] * 9},
+            r"has 5 values, and its inputs have 6 steps: expected one target per step, .* or one vector .* \(1, 5\)",
+        ),
+        ({"inputs": np.zeros((9, 6, 2)), "targets": np.zeros((9, 5))}, "5 values, and its inputs have 6 steps"),
         ({"inputs": np.array([1.0, np.nan, 2.0])}, "step 1"),
         ({"inputs": [np.zeros((4, 2)), np.zeros((4, 3))]}, "2 columns in one sequence and 3"),
         ({"inputs": np.array([[0, 2], [1, 0], [1, 1]])}, "nothing but 0 and 1"),
@@ -207,6 +216,34 @@ def test_symbols_know_what_comes_before_the_first():
 def test_what_cannot_be_understood_is_one_error(arguments, said):
     with pytest.raises(InputError, match=said):
         Sequences(**arguments)
+
+
+def test_a_vector_for_each_sequence_may_be_one_shorter_than_it_if_that_is_said():
+    vectors = np.random.default_rng(0).normal(size=(9, 1, 5))
+    data = Sequences(np.zeros((9, 6, 2)), vectors, normalize=False, split=["train", "valid", "test"] * 3)
+    assert (data.description.at_end, data.description.target_size) == (True, 5)
+    np.testing.assert_allclose(data.pairs["train"][1].targets[-1], vectors[3, 0], rtol=1e-6)
+    pairs = Sequences(np.zeros((9, 2, 3)), np.arange(9.0)[:, None])  # one number for two steps
+    assert (pairs.description.at_end, pairs.description.target_size) == (True, 1)
+
+
+def test_classes_are_those_that_occur_whatever_their_numbers():
+    """As in scikit-learn: classes 1, 2, 3 are three, and none of them is never right."""
+    random = np.random.default_rng(0)
+    inputs = [random.normal(size=(5, 2)) for _ in range(30)]
+    classes = np.arange(30) % 3 + 1
+    data = Sequences(inputs, classes)
+    assert (data.record.size, data.record.labels) == (3, ["1", "2", "3"])
+    assert rows(data) == rows(Sequences(inputs, classes - 1))
+    assert Sequences(inputs, classes - 1).record.labels is None
+
+
+def test_symbols_that_never_occur_are_told():
+    assert Sequences([1, 2, 3] * 20).remarks[1] == (
+        "inputs are 4 symbols from 0 to 3 (0 never occurs), and the next one is predicted"
+    )
+    sparse = Sequences(np.arange(0, 16, 2).repeat(5)[::-1].copy())
+    assert "15 symbols from 0 to 14 (1, 3, 5, 7, 9 and 2 more never occur)" in sparse.remarks[1]
 
 
 @pytest.mark.parametrize("kind", ["numbers", "classes", "keys", "symbols, then a number at the end"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longspan.data import load, read_table
+from longspan.data import Sequences, load, read_table
 from longspan.data.archive import read_set, write_set
 from longspan.data.csv_files import ROWS_AT_ONCE, read_csv
 from longspan.errors import InputError
@@ -120,6 +120,20 @@ def test_arrays_of_an_archive_are_sequences(tmp_path, padded):
     np.testing.assert_allclose(np.concatenate(found), steps, atol=1e-5)
 
 
+def test_gaps_that_no_step_uses_are_no_mistake(tmp_path):
+    path = tmp_path / "ahead.csv"
+    path.write_text("a,b\n" + "".join(f"{t if t < 19 else ''},{t if t else ''}\n" for t in range(20)))
+    assert read_table(path, targets=["b"], ahead=1, target_kind="numbers").split_figures("train").steps == 11
+
+
+def test_the_column_of_ids_is_remembered(weather, tmp_path):
+    data = read_table(weather, inputs=["heat", "rain"], ids="place")
+    assert data.record.id_column == "place"
+    write_set(tmp_path / "set.npz", data)
+    assert read_set(tmp_path / "set.npz", "again").record == data.record
+    assert data.fingerprint == Sequences.of("same", data.description, data.pairs).fingerprint
+
+
 @pytest.mark.parametrize("make", [tiny_series, tiny_labels])
 def test_what_is_stored_is_read_again(make, tmp_path):
     data = make()
@@ -141,7 +155,12 @@ def test_what_is_stored_is_read_again(make, tmp_path):
         (b"a,b\n1,2\n3,4\n5,6\n", {"targets": ["c"]}, "no column 'c'"),
         (b"a,b\n1,2\n3,4\n5,6\n", {"ahead": 1}, "need targets"),
         (b"a,b\n1,2\n3,4\n5,6\n", {"targets": ["b"], "ahead": 5}, "none 5 rows ahead"),
-        (b"a,b\n1,2\n,4\n5,6\n", {}, "not finite at step 1"),
+        (b"a,b\n1,2\n,4\n5,6\n", {}, "bad.csv, line 3: column 'a' has no number"),
+        (b'a,b\n1,2\n\n"3",inf\n5,6\n', {}, "line 4: column 'b' has inf"),
+        (b"i,a,b\n1,1,2\n2,1,2\n1,,4\n2,5,6\n", {"ids": "i"}, "line 4: column 'a' has no number"),
+        (b"a,b,c\n1,2,3\n4,,6\n7,8,9\n", {"targets": ["b", "c"]}, "line 3: column 'b' has no number: expected all"),
+        (b"a;b\n1,5;2\n2;3\n1,25;6\n", {}, "column 'a' .* decimal commas, such as '1,5'"),
+        (b"a\tb\n2\t1,5\n3\t2,5\n4\t3,5\n", {"inputs": ["a"], "targets": ["b"], "at_end": True}, "'b' .* '1,5'"),
         (b"a,b\n1,2\n1e300,4\n5,6\n", {}, "go up to 1e.300"),
         (b"a,b\n1,2\n" + b"x" * 300 + b",4\n", {"inputs": ["a"]}, "a value of 300 characters"),
         ("a\nKäse\n".encode("latin-1"), {}, "not UTF-8"),

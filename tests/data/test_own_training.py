@@ -8,7 +8,7 @@ import pytest
 
 import longspan
 from longspan import cli
-from longspan.data import DataRecord, Sequences
+from longspan.data import DataRecord, Sequences, read_table
 from longspan.errors import InputError
 from longspan.sampling.prime import read_series_prime
 from tests.support.catalog import tiny_labels, tiny_series
@@ -88,6 +88,28 @@ def test_a_diagnosis_says_how_far_its_nats_are_from_those_of_the_scores(series):
     assert f"{abs(seen.log_volume):.3f} " in seen.about_units
 
 
+def test_a_prime_of_several_sequences_is_one_that_was_chosen(tmp_path, capsys):
+    rows = [(name, place + t % 3) for t in range(12) for place, name in enumerate(("oslo", "rome", "bern", "lima"))]
+    table = tmp_path / "heat.csv"
+    table.write_text("place,heat\n" + "".join(f"{name},{heat}\n" for name, heat in rows))
+    trained = longspan.train(data=read_table(table, ids="place"), run_dir=tmp_path / "run", **TINY)
+    sample = ["sample", str(trained.run.path), "--length", "2", "--prime"]
+    assert cli.run([*sample, str(table)]) == 2
+    assert "holds 4 sequences by its column 'place' (oslo, rome, bern, lima)" in (told := capsys.readouterr().err)
+    assert "choose one by --prime-id" in told
+    assert cli.run([*sample, str(table), "--prime-id", "rom"]) == 2
+    assert "--prime-id is 'rom'" in capsys.readouterr().err
+    assert cli.run([*sample, str(table), "--prime-id", "rome"]) == 0
+    drawn = np.loadtxt(capsys.readouterr().out.splitlines(), skiprows=1)
+    np.testing.assert_allclose(drawn[:12], [1 + t % 3 for t in range(12)], atol=1e-5)
+    (tmp_path / "one.csv").write_text("place,heat\nrome,1\nrome,2\n")
+    (tmp_path / "none.csv").write_text("heat,wind\n1,7\n2,7\n")
+    assert cli.run([*sample, str(tmp_path / "one.csv")]) == cli.run([*sample, str(tmp_path / "none.csv")]) == 0
+    assert "columns of the prime that the model does not read: 'wind'" in capsys.readouterr().err
+    assert cli.run([*sample, str(tmp_path / "none.csv"), "--prime-id", "rome"]) == 2
+    assert "has no column of ids that the run knows: --prime-id" in capsys.readouterr().err
+
+
 def test_the_shell_samples_series_and_continues_a_table(series, tmp_path, capsys):
     assert cli.run(["sample", str(series.run.path), "--length", "4"]) == 0
     first, *rows = capsys.readouterr().out.splitlines()
@@ -110,7 +132,7 @@ def test_a_prime_of_switches_is_on_or_off(tmp_path):
     for steps, said in ((np.array([[0, 1], [1, 1]]), None), (np.array([[0, 7], [1, 1]]), "whole numbers from 0 to 1")):
         np.save(tmp_path / "prime.npy", steps)
         with nullcontext() if said is None else pytest.raises(InputError, match=said):
-            assert read_series_prime(tmp_path / "prime.npy", record).tolist() == steps.tolist()
+            assert read_series_prime(tmp_path / "prime.npy", record).steps.tolist() == steps.tolist()
 
 
 def test_real_inputs_with_classes_are_learned(tmp_path):

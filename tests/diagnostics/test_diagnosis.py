@@ -1,6 +1,7 @@
 """A trained run is examined as a whole: its loss, its data, its commands; a few injected faults are named."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from longspan.data.dataset import Chunks
 from longspan.data.music import MusicData
 from longspan.diagnostics.data_checks import check_data
 from longspan.diagnostics.diagnosis import Diagnosis, kept_diagnosis
-from longspan.diagnostics.landscape import landscape, standing
+from longspan.diagnostics.landscape import Cut, landscape, standing
 from longspan.report import read_report, render_report
 from longspan.reporting.diagnosis_section import diagnosis_charts
 from longspan.training.runs import Run
@@ -108,6 +109,36 @@ def test_the_terminal_shows_it_in_eighty_columns(diagnosis):
     text = "\n".join(lines)
     for what in ("history", "Price of a repeat", "Gradient by lag", "Lyapunov", "Units", "Loss along the gradient"):
         assert what in text
+
+
+def test_tables_break_into_no_stray_halves_at_eighty_columns(diagnosis):
+    """Gradients that vanish, whose shares are long to write, at all lags that are shown."""
+    norms = [10.0**-lag for lag in range(101)]
+    cut = Cut([k * 1.23e-4 for k in range(17)], [1.23456e-4] * 17, [0.1] * 17, 1.0, None)
+    seen = msgspec.structs.replace(
+        diagnosis.measures,
+        gradient=msgspec.structs.replace(diagnosis.measures.gradient, norms=norms),
+        landscape=msgspec.structs.replace(diagnosis.measures.landscape, along_gradient=cut),
+    )
+    lines = list(lines_of(msgspec.structs.replace(diagnosis, measures=seen)))
+    lags = next(number for number, line in enumerate(lines) if line.split()[:1] == ["lag"])
+    assert lines[lags].split() == ["lag", "0", "1", "2", "4", "8", "16", "32", "64", "100"]
+    tiny = [f"1e-{lag:02}" for lag in (8, 16, 32, 64, 100)]
+    assert lines[lags + 1].split() == ["left", "1", "0.1", "0.01", "0.0001", *tiny]
+    start = next(number for number, line in enumerate(lines) if line.startswith("Loss along the gradient"))
+    assert [len(line.split()) for line in lines[start + 1 : start + 3]] == [5, 5]
+    assert lines[start + 3].startswith("Loss along the update")
+    assert all(len(line) <= 80 for line in lines[lags : start + 3])
+
+
+def test_a_history_of_some_of_the_steps_says_so_beside_the_validation_score(diagnosis):
+    few = msgspec.structs.replace(diagnosis.measures.history, steps=1024)
+    seen = msgspec.structs.replace(diagnosis.measures, history=few, steps=12_000)
+    text = "\n".join(lines_of(msgspec.structs.replace(diagnosis, measures=seen)))
+    assert "Score by length of history (nats per step, of 1,024 of the 12,000 steps)" in text
+    assert re.search(
+        r"validation -\S+, rates .*\n  \(of all steps examined; the history above is of 1,024 of the 12,000", text
+    )
 
 
 def test_the_command_prints_json_and_inspect_says_where_it_went(trained, diagnosis, capsys, monkeypatch):

@@ -106,12 +106,28 @@ CONDITIONS = {
     "vanishing": with_standards(-10.9, replace(FADING, history=FORGETFUL)),
     "memory unused": replace(HEALTHY, history=FORGETFUL),
     "overfitting": with_course(train=[-8.0, -7.0, -6.5] + [-4.0] * 4, valid=[-8.0, -6.0] + [-6.8] * 5),
+    "nothing learned": replace(
+        with_landscape(multiples=[1.0, 64.0, 256.0], multiple_losses=[5.5999, 5.599, 5.61]),
+        standards=Standards(train=-11.0, valid=-10.99, rates=-11.0, stake=11.0),
+        course=replace(HEALTHY.course, valid=[-11.2, -10.99, -11.1, -11.0, -11.05, -11.0, -11.1], train=[-11.0] * 7),
+    ),
     "under-trained": with_course(reason="reached 5 epochs", valid=[-8.0, -7.5, -7.0, -6.5, -6.0], train=[-8.0] * 5),
 }
 
 
 def test_nothing_is_wrong_with_healthy_figures(run):
     assert names(run, HEALTHY) == []
+
+
+def test_nothing_learned_needs_both_its_signs(run):
+    nothing = CONDITIONS["nothing learned"]
+    (found,) = findings_of(nothing, tiny_config("sgd+c"), Prescriber(run, "frames", in_python=False))
+    assert found.remedies[0].settings == {"learning_rate": pytest.approx(16 * tiny_config("sgd+c").learning_rate)}
+    better = replace(nothing, course=replace(nothing.course, valid=[-11.2, -10.5, *nothing.course.valid[2:]]))
+    landed = replace(nothing, landscape=replace(nothing.landscape, multiple_losses=[5.5, 5.55, 5.61]))
+    assert names(run, better) == names(run, landed) == []
+    # Measures of numbers are those of the normalized ones, the course is in the units of the data.
+    assert names(run, replace(nothing, log_volume=0.5)) == []
 
 
 @pytest.mark.parametrize("name", CONDITIONS)

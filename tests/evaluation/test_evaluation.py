@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from longspan.data import MusicData
-from longspan.evaluation import SplitEvaluator, frame_accuracies, in_other_units
+from longspan.evaluation import Scores, SplitEvaluator, frame_accuracies, in_other_units
 from longspan.metrics import METRICS
 from longspan.models.model import build
 from tests.support import reference
@@ -133,3 +133,8 @@ def test_a_frame_never_sees_itself():
     before, after = losses(song), losses(changed)
     np.testing.assert_array_equal(before[:4], after[:4])
     assert np.abs(before[4:] - after[4:]).max() > 1e-4
+
+
+def test_scores_are_printed_without_those_that_do_not_apply():
+    assert str(Scores(-1.5, bits_per_character=2.25)) == "Scores(log_likelihood=-1.5, bits_per_character=2.25)"
+    assert eval(repr(Scores(-1.5, 0.01, accuracy=0.3))) == Scores(-1.5, 0.01, accuracy=0.3)

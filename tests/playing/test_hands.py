@@ -5,7 +5,7 @@ import pytest
 
 from longspan.memory.gate import FEATURES
 from longspan.memory.recall import Recall
-from longspan.playing.packing import pack_model
+from longspan.playing.packing import Rounding, pack_model
 from tests.playing.conftest import MUSIC, made
 from tests.support.browser import PHONE, wait_until
 
@@ -96,6 +96,15 @@ def test_the_memory_is_switched_on_and_off_and_a_link_knows(open_model, remember
     page.locator("[data-name=link]").click()
     wait_until(page, "location.hash.length > 1")
     assert open_model(remembering, page.evaluate("location.hash")).evaluate(FRAMES, 120) == frames
+
+
+@pytest.mark.parametrize(
+    ("after", "told"), [(-8.11, "0.0100 nats a frame better"), (-8.13, "0.0100 nats a frame lost"), (-8.12, "nothing")]
+)
+def test_what_rounding_gains_is_not_called_lost(open_model, music, after, told):
+    page = open_model(music.measured(Rounding(-8.12, after)))
+    page.locator("summary").click()
+    assert f"rounded: {told}" in page.locator(".facts").inner_text()
 
 
 def test_what_runs_is_said_and_drawn(open_model, music):

@@ -15,7 +15,7 @@ from longspan.data.dataset import DataRecord
 from longspan.data.music import MusicData
 from longspan.data.own import Sequences
 from longspan.playing import page
-from longspan.playing.packing import CELLS, OUTPUTS, measure, pack, rounded
+from longspan.playing.packing import CELLS, OUTPUTS, Rounding, measure, pack, rounded
 from longspan.recipes import settings
 from longspan.training.runs import Run
 from longspan.training.setup import initial_model
@@ -65,6 +65,19 @@ def test_what_rounding_costs_is_measured_on_validation(tmp_path):
     fine, coarse = measure(run, "f16", data), measure(run, "int8", data)
     assert fine.exact == coarse.exact
     assert 0 < abs(fine.lost) < abs(coarse.lost) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [(-8.1243, "0.0013 lost"), (-8.1217, "0.0013 better"), (-8.12304, "nothing lost"), (-8.12296, "nothing lost")],
+)
+def test_what_rounding_gains_is_not_called_lost(after, told, tmp_path, capsys, monkeypatch):
+    assert Rounding(-8.123, after).told == told
+    make_run(tmp_path / "run", tiny_music().record)
+    monkeypatch.setattr("longspan.cli.play._data_of", lambda *_: None)
+    monkeypatch.setattr("longspan.playing.packing.measure", lambda *_: Rounding(-8.123, after))
+    _, said, _ = run_cli(capsys, tmp_path / "run")
+    assert said.endswith(f": {told}\n")
 
 
 def test_the_page_is_one_file_with_a_tight_policy(tmp_path, capsys):

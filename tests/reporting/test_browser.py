@@ -117,6 +117,14 @@ def test_it_fits_a_phone_and_knows_the_dark(open_page):
     assert min(open_page(PHONE).evaluate(brightness)) > 200
 
 
+def test_tables_on_a_phone_keep_the_margin_of_the_text(open_page):
+    margins = """[...document.querySelectorAll('.table, .table-title')].map((box) => box.getBoundingClientRect())
+        .map((box) => Math.min(box.left, document.documentElement.clientWidth - box.right))"""
+    found = open_page(PHONE).evaluate(margins)
+    assert len(found) > 10
+    assert min(found) >= 15
+
+
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
 def test_a_table_that_does_not_fit_says_that_it_scrolls(open_page, viewport):
     page = open_page(viewport)

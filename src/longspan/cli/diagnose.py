@@ -20,7 +20,7 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 DECADES = 8
 """Powers of ten from an empty to a full bar."""
 WIDTH = 78
-CUT_POINTS = 9
+CUT_POINTS = (9, 5)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _memory_lines(seen) -> Iterator[str]:
     history = seen.history
     if history.lengths:
         shown = [*zip(map(str, history.lengths), history.scores, strict=True), ("all", history.whole)]
-        yield "Score by length of history (nats per step)"
+        yield f"Score by length of history (nats per step, {_of_steps(seen)})"
         yield from _columns([name for name, _ in shown], [f"{score:.3f}" for _, score in shown])
     if seen.repeats:
         price, reference = seen.repeats.price, seen.repeats.reference_price
@@ -124,9 +124,15 @@ def _memory_lines(seen) -> Iterator[str]:
         )
         buckets = seen.repeats.buckets
         yield from _columns(
-            ["match", *(_bucket_name(bucket, buckets) for bucket in buckets)],
-            ["price", *(f"{bucket.loss / seen.repeats.loss_elsewhere:.2f}" for bucket in buckets)],
+            [_bucket_name(bucket, buckets) for bucket in buckets],
+            [f"{bucket.loss / seen.repeats.loss_elsewhere:.2f}" for bucket in buckets],
+            ("match", "price"),
         )
+
+
+def _of_steps(seen) -> str:
+    few = seen.history.steps < seen.steps
+    return f"of {seen.history.steps:,}{f' of the {seen.steps:,}' if few else ''} steps"
 
 
 def _bucket_name(bucket, buckets) -> str:
@@ -141,7 +147,7 @@ def _gradient_lines(seen) -> Iterator[str]:
     lags = [lag for lag in SHOWN_LAGS if lag < len(norms)]
     yield "Gradient by lag, of that at the step itself"
     shares = [norms[lag] / norms[0] if norms[0] > 0 else 0.0 for lag in lags]
-    yield from _columns(["lag", *map(str, lags)], ["left", *(f"{share:.2g}" for share in shares)])
+    yield from _columns([*map(str, lags)], [_share(share) for share in shares], ("lag", "left"))
     yield "  " + bars(norms[:WIDTH])
     half = seen.gradient.half_life
     exponents = seen.lyapunov.exponents
@@ -149,6 +155,11 @@ def _gradient_lines(seen) -> Iterator[str]:
         f"  half-life {'beyond' if half is None else half} steps; "
         f"Lyapunov exponents {', '.join(f'{value:.2f}' for value in exponents[:4])} nats per step"
     )
+
+
+def _share(value: float) -> str:
+    """Two digits, or one with a power of ten, so that a table of them fits the width."""
+    return f"{value:.2g}" if value == 0 or value >= 1e-4 else f"{value:.0e}"
 
 
 def bars(values: Sequence[float]) -> str:
@@ -179,6 +190,8 @@ def _training_lines(seen) -> Iterator[str]:
     yield (
         f"Nats per step: training {standards.train:.3f}, validation {standards.valid:.3f}, rates {standards.rates:.3f}"
     )
+    if 0 < seen.history.steps < seen.steps:
+        yield f"  (of all steps examined; the history above is {_of_steps(seen)})"
     if seen.about_units is not None:
         yield from _wrapped("  ", seen.about_units)
     clipped = "" if course.late_clipped is None else f", {course.late_clipped:.0%} of updates clipped"
@@ -200,24 +213,44 @@ def _cut_lines(found) -> Iterator[str]:
     for name, cut in (("gradient", found.along_gradient), ("update", found.along_update)):
         if cut is None:
             continue
-        step = max(1, (len(cut.distances) - 1) // (CUT_POINTS - 1))
-        places = range(0, len(cut.distances), step)
         marks = f"unclipped step ends at {cut.unclipped:.2g}"
         if cut.clipped is not None:
             marks += f", clipped at {cut.clipped:.2g}"
         yield f"Loss along the {name}: {marks}"
-        yield from _columns(
+        yield from _cut_table(cut)
+
+
+def _cut_table(cut) -> list[str]:
+    """The loss at as many of some places, evenly spread, as fit the width."""
+    lines: list[str] = []
+    for points in CUT_POINTS:
+        places = range(0, len(cut.distances), max(1, (len(cut.distances) - 1) // (points - 1)))
+        lines = _columns(
             [f"{cut.distances[place]:.2g}" for place in places],
             ["inf" if cut.chunk[place] is None else f"{cut.chunk[place]:.4g}" for place in places],
         )
+        if len(lines) == 2:
+            break
+    return lines
 
 
-def _columns(heads: Sequence[str], values: Sequence[str]) -> list[str]:
-    """Two rows of a small table, in as many pairs of lines as fit the width."""
-    width = max(map(len, (*heads, *values))) + 1
-    fitting = max(1, (WIDTH - 1) // width)
-    rows = []
-    for first in range(0, len(heads), fitting):
-        part = slice(first, first + fitting)
-        rows += [" " + "".join(text.rjust(width) for text in row[part]) for row in (heads, values)]
-    return rows
+def _columns(heads: Sequence[str], values: Sequence[str], label: tuple[str, str] = ("", "")) -> list[str]:
+    """Two rows of a small table after their label; if they do not fit the width, several pairs of equal length."""
+    pairs: list[tuple[str, str]] = []
+    for parts in range(1, len(heads) + 1):
+        size = math.ceil(len(heads) / parts)
+        pairs = [
+            _pair([label[0], *heads[first : first + size]], [label[1], *values[first : first + size]])
+            for first in range(0, len(heads), size)
+        ]
+        if max(len(line) for pair in pairs for line in pair) <= WIDTH:
+            break
+    return [line for pair in pairs for line in pair]
+
+
+def _pair(heads: Sequence[str], values: Sequence[str]) -> tuple[str, str]:
+    widths = [max(map(len, cells)) for cells in zip(heads, values, strict=True)]
+    upper, lower = (
+        " ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in (heads, values)
+    )
+    return f" {upper}", f" {lower}"

@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
     say(f"wrote {options.output} ({size / 1000:.0f} kB, {packed.weights:,} weights as {packed.precision})\n")
     if packed.rounding is not None:
         exact, rounded = packed.rounding.exact, packed.rounding.rounded
-        say(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {exact - rounded:.4f} lost\n")
+        say(f"validation log-likelihood {exact:.4f}, rounded {rounded:.4f}: {packed.rounding.told}\n")
     if remark:
         say(f"note: {remark}\n")
     return cli.DONE

@@ -174,7 +174,11 @@ class Series(Medium):
         self.length = options.length or DEFAULT_STEPS
         self.end_token = record.end_token
         if options.prime is not None:
-            self.prime = read_series_prime(options.prime, record)[: options.prime_length]
+            prime, left_out = read_series_prime(options.prime, record, options.prime_id)
+            self.prime = prime[: options.prime_length]
+            if left_out:
+                joined = "" if record.id_column else "; all of its rows are one sequence"
+                self.remarks.append(f"columns of the prime that the model does not read: {name_some(left_out)}{joined}")
 
     def finish(self, sample: np.ndarray) -> np.ndarray:
         prime = None if self.options.omit_prime else self.prime
@@ -188,7 +192,10 @@ class Series(Medium):
     def show(self, finished: list[np.ndarray], written: list[Path]) -> None:
         if written:
             say_what_was_written(written, f"{self.length} steps drawn, seed {self.options.seed}", self.remarks)
-        for steps in [] if written else finished:
+            return
+        for remark in self.remarks:
+            say(f"note: {remark}\n", error=True)
+        for steps in finished:
             put_out(render_series(steps, ".csv", self.record.columns).decode())
 
     def describe(self, finished: list[np.ndarray]) -> dict:

@@ -42,6 +42,8 @@ class SampleOptions:
     """A MIDI or text file that every sample continues."""
     prime_length: int | None = None
     """Use only this many of the prime's first frames, words or characters."""
+    prime_id: str | None = None
+    """Tables: the id of the sequence to continue, if the prime holds several."""
     prime_shift: int | Literal["auto"] = "auto"
     """Semitones to transpose a MIDI prime by; the sample is transposed back. auto: to C, like most training data."""
     omit_prime: bool = False

@@ -3,7 +3,6 @@
 JAX is imported when it is needed: after the options are parsed, the data are loaded and the threads are pinned.
 """
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -55,9 +54,11 @@ def run(arguments: list[str]) -> int:
 
         config = plan(config, content, given, seconds - (time.monotonic() - began))
         seconds -= time.monotonic() - began
-    created = create_run(options.run_dir, config, content.record, environment, given)
+    from longspan.training.loop import removed_unless_begun
 
-    return run_to_end(created, content, watching, seconds=seconds)
+    created = create_run(options.run_dir, config, content.record, environment, given)
+    with removed_unless_begun(created):
+        return run_to_end(created, content, watching, seconds=seconds)
 
 
 def show_origins(rows: list[tuple[str, Any, str]], *, as_json: bool) -> None:
@@ -91,18 +92,12 @@ class ResumeOptions:
 def resume(arguments: list[str]) -> int:
     options = parse(ResumeOptions, arguments, "longspan resume")
     resumed = Run.open(options.path)
-    if options.max_epochs is not None:
-        resumed.config = dataclasses.replace(resumed.config, max_epochs=options.max_epochs)
     content = load_data_of(resumed, options.data_dir, quiet=options.watching.json)
     environment = prepare(resumed.config.threads, resumed.config.replicas)
-    from longspan.training.seals import newest_checkpoint
-    from longspan.training.state import Progress
+    from longspan.training.loop import continue_in
 
     def before_training() -> None:
-        resumed.continue_in(environment, accept=options.accept_environment)
-        if options.max_epochs is not None:
-            newest_checkpoint(resumed.path / "checkpoints", Progress)  # refuses before anything is changed
-            resumed.write_config()
+        continue_in(resumed, environment, max_epochs=options.max_epochs, accept=options.accept_environment)
 
     return run_to_end(resumed, content, options.watching, before_training)
 

@@ -73,6 +73,7 @@ class Metadata(msgspec.Struct, frozen=True):
     vocabulary: tuple[str, ...] = ()
     end_token: int = 0
     description: Description | None = None
+    id_column: str | None = None
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -115,6 +116,7 @@ def _describe(data: Storable) -> str:
     metadata: dict[str, Any] = {"format": FORMAT, "origin": data.origin, "remarks": list(data.remarks)}
     if isinstance(data, Sequences):
         metadata |= {"kind": "own", "description": msgspec.to_builtins(data.description)}
+        metadata |= {} if data.id_column is None else {"id_column": data.id_column}
     elif isinstance(data, MusicData):
         metadata |= {"kind": "music", "frames_per_beat": data.frames_per_beat, "octave_shift": data.octave_shift}
         metadata |= {"augment": data.augment} if data.augment else {}
@@ -184,7 +186,7 @@ def read_set(
         if metadata.kind == "own":
             assert metadata.description is not None
             pairs = rolls.pairs(metadata.description, name)
-            return Sequences.of(name, metadata.description, pairs, origin, remarks)
+            return Sequences.of(name, metadata.description, pairs, origin, remarks, metadata.id_column)
         per_beat = frames_per_beat if metadata.frames_per_beat is None else metadata.frames_per_beat
         songs = rolls.songs(split, seed)
         return MusicData(name, songs, per_beat, metadata.octave_shift, origin, remarks, metadata.augment)

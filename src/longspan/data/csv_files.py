@@ -32,11 +32,23 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it to UTF-8 first") from error
 
 
-def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
+def line_of(path: Path, row: int) -> int:
+    """The line on which a row ends, of a table that could be read; rows are counted from 0 below the names."""
+    with opened(path) as file:
+        reader, lines = _reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), path)
+        width = len(next(reader))
+        return next(islice(_rows(reader, lines, width, path), row, None))[0]
+
+
+def _reader(text: io.TextIOWrapper, path: Path) -> tuple[Any, _Lines]:
     separator = "\t" if path.suffix.lower() == ".tsv" else _separator(text.readline(UNBROKEN_BYTES))
     text.seek(0)
     lines = _Lines(text, path)
-    reader = csv.reader(lines, delimiter=separator)
+    return csv.reader(lines, delimiter=separator), lines
+
+
+def _parse_csv(text: io.TextIOWrapper, path: Path) -> dict[str, np.ndarray]:
+    reader, lines = _reader(text, path)
     try:
         names = [name.strip() for name in next(reader, [])]
         if len(set(names)) != len(names) or not all(names) or len(names) > TABLE_COLUMNS:

@@ -125,6 +125,8 @@ class DataRecord(msgspec.Struct, frozen=True):
     """What the symbols or classes of other data stand for, unless they are plain numbers from 0."""
     columns: list[str] | None = None
     """Names of the predicted numbers or keys."""
+    id_column: str | None = None
+    """The column that said which sequence a row of the user's table belongs to."""
     input_scaling: Scaling | None = None
     target_scaling: Scaling | None = None
     """How numbers were normalized; scores and samples are in the units of the data all the same."""

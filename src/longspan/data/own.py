@@ -26,7 +26,7 @@ from longspan.data.dataset import (
     fingerprint_of,
     texts_of,
 )
-from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, read_targets, read_values
+from longspan.data.own_arrays import Asked, Kind, Values, as_sequences, described, read_targets, read_values
 from longspan.data.own_baselines import sequence_baselines
 from longspan.data.sequences import arrange_pairs, side_by_side, song_order
 from longspan.data.splitting import SONG_SHARES, cut, split_names
@@ -94,6 +94,8 @@ class Sequences(Dataset):
         target_kind: likewise for the targets.
         columns: names of the predicted columns.
         normalize: whether to normalize numbers.
+        origin: a phrase that says where the arrays come from.
+        id_column: the column of a table that the ids come from.
 
     Example:
         >>> wave = np.sin(np.arange(300) / 5)
@@ -117,12 +119,13 @@ class Sequences(Dataset):
         columns: Sequence[str] | None = None,
         normalize: bool = True,
         origin: str = "arrays",
+        id_column: str | None = None,
     ):
         next_step = isinstance(targets, str) and targets == "next"
         sources = read_values(as_sequences(inputs, "inputs"), input_kind, "inputs")
         asked = _next_of(sources, masks) if next_step else _asked(targets, target_kind, masks, sources)
         parts, remarks = _split(len(sources.parts), ids, split, seed, sources, asked)
-        self.name, self.origin = name, origin
+        self.name, self.origin, self.id_column = name, origin, id_column
         self.remarks = (*remarks, *_remarks(asked, sources, next_step))
         self._settle(sources, asked, parts, next_step, normalize, columns)
 
@@ -134,10 +137,11 @@ class Sequences(Dataset):
         pairs: Mapping[str, list[Pair]],
         origin: str = "",
         remarks: tuple[str, ...] = (),
+        id_column: str | None = None,
     ) -> Sequences:
         """A data set whose arrays have been understood and normalized before."""
         made = cls.__new__(cls)
-        made.name, made.origin, made.remarks = name, origin, remarks
+        made.name, made.origin, made.remarks, made.id_column = name, origin, remarks, id_column
         made.description, made.pairs = description, dict(pairs)
         return made
 
@@ -192,7 +196,7 @@ class Sequences(Dataset):
 
     @property
     def record(self) -> DataRecord:
-        return record_of(self.description, self._digest)
+        return record_of(self.description, self._digest, self.id_column)
 
     @cached_property
     def _digest(self) -> str:
@@ -259,7 +263,7 @@ def _check_asked(pairs: Mapping[str, list[Pair]]) -> None:
         raise InputError(f"no step of the {empty[0]} split has a target: choose other splits, or give more targets")
 
 
-def record_of(about: Description, fingerprint: str) -> DataRecord:
+def record_of(about: Description, fingerprint: str, id_column: str | None = None) -> DataRecord:
     """What a run records about data of this description."""
     return DataRecord(
         RECORD_KINDS[about.target_kind],
@@ -270,6 +274,7 @@ def record_of(about: Description, fingerprint: str) -> DataRecord:
         next_step=about.next_step,
         labels=about.labels,
         columns=about.columns,
+        id_column=id_column,
         input_scaling=about.input_scaling,
         target_scaling=about.target_scaling,
     )
@@ -348,20 +353,12 @@ def _remarks(asked: Asked, sources: Values, next_step: bool) -> list[str]:
     told = (
         []
         if next_step
-        else [f"targets are {_described(asked.values)}, one per {'sequence' if asked.at_end else 'step'}"]
+        else [f"targets are {described(asked.values)}, one per {'sequence' if asked.at_end else 'step'}"]
     )
     steps, counted = sum(map(len, asked.masks)), sum(int(mask.sum()) for mask in asked.masks)
     if not asked.at_end and counted < steps:
         told.append(f"{steps - counted} of {steps} steps ask for nothing")
-    return [f"inputs are {_described(sources)}" + (", and the next one is predicted" if next_step else ""), *told]
-
-
-def _described(values: Values) -> str:
-    if values.kind == "symbols":
-        return f"{values.size} symbols"
-    return f"{values.size} column{'s' * (values.size != 1)} of " + (
-        "numbers" if values.kind == "numbers" else "0 and 1"
-    )
+    return [f"inputs are {described(sources)}" + (", and the next one is predicted" if next_step else ""), *told]
 
 
 def _fitted(numbers: np.ndarray) -> Scaling:

@@ -6,6 +6,7 @@ Floats are numbers, whole numbers or words in one column are symbols, columns of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,6 +19,7 @@ from longspan.limits import NUMBERS, SONGS, VOCABULARY
 Kind = Literal["numbers", "binary", "symbols"]
 """What the values of a step are: real numbers, columns of 0 and 1, or one symbol (as a target, a class)."""
 
+TARGETS = "targets"
 LARGEST = 1e18
 """Magnitude of a number; the square of a larger one is beyond float32."""
 
@@ -47,6 +49,13 @@ class Asked(NamedTuple):
 
 def as_sequences(given: Any, what: str) -> list[np.ndarray]:
     """The arrays of all sequences."""
+    if isinstance(given, str | os.PathLike):
+        raise InputError(
+            f"{what}: expected arrays, got {str(given)!r}: longspan.data.read_table reads a table by its path, "
+            "longspan.load any other file"
+        )
+    if isinstance(given, list | tuple) and not given:
+        raise InputError(f"{what}: there are no sequences, expected at least one")
     if isinstance(given, list | tuple) and given and np.ndim(given[0]) > 0:
         found = [_as_array(part, f"{what} of sequence {number}") for number, part in enumerate(given)]
     else:
@@ -72,7 +81,7 @@ def read_values(arrays: list[np.ndarray], kind: Kind | None, what: str, *, missi
     if kind not in get_args(Kind):
         raise InputError(f"the kind of {what} must be one of {', '.join(get_args(Kind))}: got {kind!r}")
     if kind == "symbols":
-        return _symbols(arrays, what)
+        return _symbols(arrays, what, classes=what == TARGETS)
     arrays = [array[:, None] if array.ndim == 1 else array for array in arrays]
     widths = sorted({array.shape[1] for array in arrays})
     if len(widths) > 1:
@@ -92,7 +101,7 @@ def read_targets(given: Any, kind: Kind | None, masks: Any, lengths: Sequence[in
     if kind is None and at_end and arrays[0].ndim == 2 and arrays[0].shape[1] == 1 and arrays[0].dtype.kind in "biuU":
         arrays = [array[:, 0] for array in arrays]
     present = [_present(array) for array in arrays]
-    values = read_values(arrays, kind, "targets", missing=True)
+    values = read_values(arrays, kind, TARGETS, missing=True)
     if values.kind == "numbers":
         present = [_present(part) for part in values.parts]
         _refuse_half_missing(values.parts)
@@ -117,13 +126,26 @@ def _target_arrays(given: Any, lengths: Sequence[int]) -> tuple[list[np.ndarray]
     arrays = [_as_array(part, "targets") for part in parts]
     if all(part.ndim > 0 and len(part) == length for part, length in zip(arrays, lengths, strict=True)):
         return arrays, False
-    if all(part.ndim == 0 for part in arrays) or all(part.ndim == 1 and len(part) == arrays[0].size for part in arrays):
+    _refuse_one_short(arrays, lengths)
+    width = arrays[0].size
+    if all(part.shape in ((width,), (1, width)) or (part.ndim == 0 and width == 1) for part in arrays):
         return [_as_array(part, "targets").reshape(1, -1) for part in arrays], True
     wrong = next(number for number, part in enumerate(arrays) if part.ndim == 0 or len(part) != lengths[number])
     raise InputError(
         f"targets of sequence {wrong} have shape {arrays[wrong].shape}, its inputs {lengths[wrong]} steps: expected "
         "one target per step, or one for the whole sequence"
     )
+
+
+def _refuse_one_short(arrays: list[np.ndarray], lengths: Sequence[int]) -> None:
+    """Refuse targets that end a step before their inputs: it is more likely that a step is missing, as after
+    `sequence[1:]`, than that each sequence has one target of so many numbers."""
+    size = lengths[0] - 1
+    if size > 1 and all(part.shape == (length - 1,) == (size,) for part, length in zip(arrays, lengths, strict=True)):
+        raise InputError(
+            f"every sequence of targets has {size} values, and its inputs have {size + 1} steps: expected one target "
+            f"per step, as inputs[:-1] have here, or one vector for each sequence, of shape (1, {size})"
+        )
 
 
 def _at_last_step(values: Values, present: list[np.ndarray], lengths: Sequence[int]) -> Asked:
@@ -232,8 +254,11 @@ def _refuse_half_missing(parts: list[np.ndarray]) -> None:
             )
 
 
-def _symbols(arrays: list[np.ndarray], what: str) -> Values:
-    """Symbols as numbers from 0: as they are if they use nearly all numbers up to the largest, else by label."""
+def _symbols(arrays: list[np.ndarray], what: str, *, classes: bool) -> Values:
+    """Symbols as numbers from 0: as they are if they use nearly all numbers up to the largest, else by label.
+
+    Classes are those that occur, whatever their numbers: one that never does would be an answer that is never right.
+    """
     flat = [array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array for array in arrays]
     if any(array.ndim != 1 for array in flat):
         raise InputError(f"{what} are symbols in several columns: expected one column")
@@ -244,7 +269,8 @@ def _symbols(arrays: list[np.ndarray], what: str) -> Values:
     if len(found) > VOCABULARY or len(found) < 2:
         raise InputError(f"{what} have {len(found)} different symbols: expected from 2 to {VOCABULARY}")
     ends = np.cumsum([len(array) for array in flat])[:-1]
-    if joined.dtype.kind != "U" and found[0] >= 0 and found[-1] < 2 * len(found):
+    most = len(found) if classes else 2 * len(found)
+    if joined.dtype.kind != "U" and found[0] >= 0 and found[-1] < most:
         return Values("symbols", np.split(joined.astype(np.int32), ends), int(found[-1]) + 1)
     numbers = np.minimum(np.searchsorted(found, joined), len(found) - 1).astype(np.int32)
     return Values("symbols", np.split(numbers, ends), len(found), texts_of(found, what))
@@ -259,3 +285,29 @@ def _whole(numbers: np.ndarray, what: str) -> np.ndarray:
     if not (np.isfinite(known) & (known == np.round(known)) & (np.abs(known) < 2.0**63)).all():
         raise InputError(f"{what} are not whole numbers, as symbols must be: use numbers")
     return np.where(gaps, known.min(), numbers).astype(np.int64)
+
+
+def described(values: Values) -> str:
+    """What the values of a step are, in a few words."""
+    if values.kind == "symbols":
+        return f"{values.size} symbols{_never_seen(values)}"
+    return f"{values.size} column{'s' * (values.size != 1)} of " + (
+        "numbers" if values.kind == "numbers" else "0 and 1"
+    )
+
+
+NAMED = 5
+"""Numbers that a remark names at most."""
+
+
+def _never_seen(values: Values) -> str:
+    """Which numbers are symbols only because larger ones are."""
+    seen = np.zeros(values.size, bool)
+    for part in values.parts:
+        seen[part] = True
+    missing = np.flatnonzero(~seen)
+    if len(missing) == 0:
+        return ""
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    named = f"{', '.join(map(str, missing[:NAMED]))}{more} never occur{'s' * (len(missing) == 1)}"
+    return f" from 0 to {values.size - 1} ({named})"

@@ -7,16 +7,17 @@ targets, or inputs whose next step is predicted. docs/own-data.md describes all 
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from longspan.data.csv_files import read_csv
+from longspan.data.csv_files import line_of, read_csv
 from longspan.data.dataset import texts_of
 from longspan.data.own import Sequences
 from longspan.data.own_arrays import Kind
@@ -40,6 +41,9 @@ ARRAYS = ("inputs", "targets", "lengths", "masks", "ids", "split", "columns")
 """The arrays of an `.npz` file, of which only the first is needed."""
 MOST_ENTRIES = {"lengths": SONGS, "ids": SONGS, "split": SONGS, "columns": TABLE_COLUMNS}
 """Those that have one entry for each sequence or column."""
+KNOWN = 8
+"""Ids that a message names at most."""
+DECIMAL_COMMA = re.compile(r"[+-]?\d*(,\d+)?([eE][+-]?\d+)?")
 FEW = 20
 """A column of so few different whole numbers is taken for classes."""
 
@@ -87,6 +91,8 @@ def read_table(
     _check_names(table, [*(inputs or ()), *asked, *([ids] if ids else [])], path)
     used = list(inputs) if inputs else [column for column in table if column not in asked and column != ids]
     rows = _rows_by_id(table, ids)
+    _refuse_gaps(table, used, [part[: len(part) - ahead] for part in rows.values()], path)
+    _refuse_gaps(table, asked, [part[ahead:] for part in rows.values() if not at_end], path, whole_rows=True)
     sources = [_stacked(table, used, part, path) for part in rows.values()]
     if input_kind is None and sources[0].dtype.kind in "biu":
         input_kind = "numbers"
@@ -96,6 +102,7 @@ def read_table(
         "split": split,
         "seed": seed,
         "origin": printable(path.name),
+        "id_column": ids,
     }
     if not asked:
         return _noted(Sequences(sources, input_kind=input_kind, columns=used, **common), remarks)
@@ -124,11 +131,44 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def read_steps(path: Path, columns: Sequence[str] | None) -> np.ndarray:
-    """The rows of a table, those columns that are named or all of them."""
+class TableSteps(NamedTuple):
+    """Rows of a table, and the names of its columns that were not read."""
+
+    steps: np.ndarray
+    left_out: list[str]
+
+
+def read_steps(
+    path: Path, columns: Sequence[str] | None, id_column: str | None = None, chosen: str | None = None
+) -> TableSteps:
+    """The rows of one sequence of a table.
+
+    Args:
+        path: the table.
+        columns: the columns to read; by default all but the ids.
+        id_column: the column that says which sequence a row belongs to; a table without it holds one.
+        chosen: the id of the sequence, needed if the table holds several.
+    """
     table = _columns_of(path)
     _check_names(table, list(columns or ()), path)
-    return _stacked(table, list(columns or table), np.arange(len(next(iter(table.values())))), path)
+    ids = id_column if id_column in table and id_column not in (columns or ()) else None
+    names = list(columns or (name for name in table if name != ids))
+    if chosen is not None and ids is None:
+        raise InputError(
+            f"{path} has no column of ids that the run knows: prime_id chooses among the sequences of a table",
+            fields=["prime_id"],
+        )
+    rows = _rows_by_id(table, ids)
+    if chosen not in rows and (len(rows) > 1 or chosen is not None):
+        known = f"{', '.join([*rows][:KNOWN])}{' and more' if len(rows) > KNOWN else ''}"
+        told = "choose one by prime_id" if chosen is None else f"prime_id is {chosen!r}"
+        raise InputError(
+            f"{path} holds {len(rows)} sequences by its column {ids!r} ({known}) and a prime is one of them: {told}",
+            fields=["prime_id"],
+        )
+    part = next(iter(rows.values())) if chosen is None else rows[chosen]
+    _refuse_gaps(table, names, [part], path)
+    return TableSteps(_stacked(table, names, part, path), [name for name in table if name not in (*names, ids)])
 
 
 def read_own_file(path: Path, name: str, **options: Any) -> Sequences:
@@ -278,6 +318,7 @@ def _rows_by_id(table: Mapping[str, np.ndarray], ids: str | None) -> dict[str, n
 
 def _stacked(table: Mapping[str, np.ndarray], names: Sequence[str], rows: np.ndarray, path: Path) -> np.ndarray:
     columns = [table[name][rows] for name in names]
+    _refuse_decimal_commas(table, names, path)
     words = [name for name, column in zip(names, columns, strict=True) if column.dtype.kind == "U"]
     if words and len(names) > 1:
         raise InputError(
@@ -288,6 +329,47 @@ def _stacked(table: Mapping[str, np.ndarray], names: Sequence[str], rows: np.nda
     if not columns:
         raise InputError(f"{path} has no columns left for the inputs: name some", fields=["inputs"])
     return columns[0] if words else np.stack(columns, axis=1)
+
+
+def _refuse_decimal_commas(table: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> None:
+    """Refuse columns of numbers with decimal commas, which would otherwise be words."""
+    for name in names:
+        words = table[name] if table[name].dtype.kind == "U" else []
+        example = next((word for word in words if "," in word), None)
+        if example is not None and all(DECIMAL_COMMA.fullmatch(word) for word in words):
+            raise InputError(
+                f"column {name!r} of {path} has numbers with decimal commas, such as {str(example)!r}: expected "
+                "decimal points; save it with those"
+            )
+
+
+def _refuse_gaps(
+    table: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    rows: Sequence[np.ndarray],
+    path: Path,
+    *,
+    whole_rows: bool = False,
+) -> None:
+    """Refuse numbers that are missing or infinite in some rows, by column and line; `whole_rows` may be missing."""
+    numbers = [name for name in names if table[name].dtype.kind == "f"]
+    if not numbers or not rows:
+        return
+    used = np.sort(np.concatenate(rows))
+    odd = np.stack([~np.isfinite(table[name][used]) for name in numbers], axis=1)
+    if whole_rows:
+        gaps = np.stack([np.isnan(table[name][used]) for name in numbers], axis=1)
+        odd[gaps.all(axis=1) & (len(numbers) == len(names))] = False
+    if not odd.any():
+        return
+    place = int(np.argmax(odd.any(axis=1)))
+    name = numbers[int(np.argmax(odd[place]))]
+    value = table[name][used[place]]
+    held = "no number" if np.isnan(value) else f"{value:g}"
+    what = "all targets of a row, or none" if whole_rows else "a finite number in every row"
+    row = int(used[place])
+    where = f"row {row + 1}" if path.suffix.lower() == ".parquet" else f"line {line_of(path, row)}"
+    raise InputError(f"{path}, {where}: column {name!r} has {held}: expected {what}; fill or leave out gaps")
 
 
 def _guessed_kind(table: Mapping[str, np.ndarray], targets: Sequence[str]) -> Kind:

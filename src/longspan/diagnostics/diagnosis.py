@@ -34,6 +34,7 @@ CONDITIONS: tuple[Condition, ...] = (
     model_conditions.overfitting,
     step_conditions.under_trained,
     model_conditions.memory_unused,
+    step_conditions.nothing_learned,
 )
 
 

@@ -28,6 +28,8 @@ cliff; what is lost in the end if it climbed up again, which excuses fewer falls
 updates beyond which clipping holds steps back."""
 CLIPPED, FAR_CLIPPED = 0.9, 5.0
 """Share of updates that are clipped, and ratio of norm to threshold, at which a run was clipped throughout."""
+NOTHING = 0.01
+"""Gain over the rates, as a share of what is at stake, of a model that has learned nothing."""
 STILL_GAINING = 0.01
 """Gain in the last fifth of the epochs, as a share of all gain, of a run that ended too early."""
 
@@ -219,6 +221,30 @@ def rate_too_small(case: Case) -> Finding | None:
         "The learning rate is too small: training hardly moves.",
         evidence,
         [case.prescribe.train("raise the learning rate", learning_rate=higher)],
+    )
+
+
+def nothing_learned(case: Case) -> Finding | None:
+    """A model no better than the rates alone, of a run whose updates are far shorter than its loss allows.
+
+    It says less about the cause than `rate_too_small`, so it is asked last.
+    """
+    seen, found = case.seen, case.seen.landscape
+    best = None if found is None else found.best_multiple
+    reached = max((score + seen.log_volume for score in seen.course.valid), default=seen.standards.valid)
+    gain = max(case.gain, reached - seen.standards.rates)
+    if case.solved or seen.course.status == "diverged" or best is None or best < TOO_SHORT:
+        return None
+    if gain > NOTHING * seen.standards.stake or rate_too_small(case):
+        return None
+    return Finding(
+        "nothing learned",
+        "The model has learned nothing: it is no better than the rates alone.",
+        [
+            f"its best validation score is {reached:.3f}, that of the rates {seen.standards.rates:.3f} nats per step",
+            f"the next update lowers the training loss most when made {best:g} times longer",
+        ],
+        [case.prescribe.train("raise the learning rate", learning_rate=rounded(case.config.learning_rate * best / 4))],
     )
 
 

@@ -69,6 +69,18 @@ class Rounding(msgspec.Struct, frozen=True):
     def lost(self) -> float:
         return self.exact - self.rounded
 
+    @property
+    def told(self) -> str:
+        """What is lost, to four decimals; rounding may happen to help.
+
+        Example:
+            >>> Rounding(-8.1, -8.12).told, Rounding(-8.12, -8.1).told, Rounding(-8.1, -8.10001).told
+            ('0.0200 lost', '0.0200 better', 'nothing lost')
+        """
+        if round(self.lost, 4) == 0:
+            return "nothing lost"
+        return f"{abs(self.lost):.4f} {'lost' if self.lost > 0 else 'better'}"
+
 
 class Packed(msgspec.Struct, frozen=True):
     """All that the page knows of a run."""

@@ -58,7 +58,8 @@ def _history(seen: Measures) -> Chart:
     points = [(float(length), score) for length, score in zip(history.lengths, history.scores, strict=True)]
     whole = Rule("y", history.whole, "all of the past")
     series = [Series("score", points, "second")]
-    return Chart("Score by length of history", "inputs seen", "nats per step", series, [whole], x_log=True)
+    title = f"Score by length of history, {history.steps:,} steps"
+    return Chart(title, "inputs seen", "nats per step", series, [whole], x_log=True)
 
 
 def _repeats(seen: Measures) -> Chart:

@@ -44,6 +44,13 @@ class TextPrime(NamedTuple):
     unknown: list[str]
 
 
+class SeriesPrime(NamedTuple):
+    """Steps to continue, and the columns of their table that the model does not read."""
+
+    steps: np.ndarray
+    left_out: list[str]
+
+
 def read_music_prime(
     path: Path,
     *,
@@ -92,22 +99,37 @@ def read_text_prime(path: Path, vocabulary: Vocabulary) -> TextPrime:
     if _is_midi(path):
         raise InputError(f"{path} is a MIDI file, but this run was trained on text; prime it with a text file")
     # Words are short and characters have at most four bytes, so a longer text has too many tokens.
-    text = read_text(path, 10 * MAX_STEPS).removesuffix(END)
+    return text_prime(read_text(path, 10 * MAX_STEPS).removesuffix(END), vocabulary, str(path))
+
+
+def text_prime(text: str, vocabulary: Vocabulary, where: str = "the prime") -> TextPrime:
+    """A text as tokens; messages call it by where it comes from."""
     unknown = _unknown(text, vocabulary)
     if unknown and UNKNOWN[vocabulary.unit] not in vocabulary.tokens:
-        raise InputError(f"{path} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")
+        raise InputError(f"{where} has {name_some(unknown)}, which the run's vocabulary lacks; leave it out")
     tokens = vocabulary.encode(text)
     if len(tokens) == 0:
-        raise InputError(f"{path} is empty, expected some text to continue")
-    _check_length(path, len(tokens), vocabulary.unit)
+        raise InputError(f"{where} is empty, expected some text to continue")
+    _check_length(where, len(tokens), vocabulary.unit)
     return TextPrime(tokens, unknown)
 
 
-def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
-    """Read steps to continue from a table or an array, in the units of the data, as a model sees them."""
+def read_series_prime(path: Path, record: DataRecord, chosen: str | None = None) -> SeriesPrime:
+    """Read steps to continue from a table or an array, in the units of the data, as a model sees them.
+
+    Args:
+        path: a table or an array.
+        record: what the run says about its data.
+        chosen: the id of the sequence, needed if a table holds several.
+    """
     if path.suffix.lower() not in (".npy", *TABLES):
         raise InputError(f"{path} cannot be the prime of a sample of numbers or symbols: expected {PRIMES}")
-    steps = read_array(path) if path.suffix.lower() == ".npy" else read_steps(path, record.columns)
+    if path.suffix.lower() == ".npy":
+        if chosen is not None:
+            raise InputError(f"{path} is one array: prime_id chooses among the ids of a table", fields=["prime_id"])
+        steps, left_out = read_array(path), []
+    else:
+        steps, left_out = read_steps(path, record.columns, record.id_column, chosen)
     if record.labels is not None or record.kind == "classes":
         steps = _numbered(steps.ravel(), record, path)
     else:
@@ -116,7 +138,7 @@ def read_series_prime(path: Path, record: DataRecord) -> np.ndarray:
             raise InputError(f"{path} has steps of shape {steps.shape[1:]}: expected {record.size} finite numbers each")
     _check_length(path, len(steps), "step")
     try:
-        return record.as_seen(steps)
+        return SeriesPrime(record.as_seen(steps), left_out)
     except InputError as error:
         raise InputError(f"{path} cannot be continued: {error}") from error
 
@@ -166,6 +188,6 @@ def _unknown(text: str, vocabulary: Vocabulary) -> list[str]:
     return [token for token in dict.fromkeys(tokens) if token not in known]
 
 
-def _check_length(path: Path, length: int, unit: str, most: int = MAX_STEPS) -> None:
+def _check_length(where: Path | str, length: int, unit: str, most: int = MAX_STEPS) -> None:
     if length > most:
-        raise InputError(f"{path} has {length} {unit}s, a prime at most {most}; keep its end, which matters most")
+        raise InputError(f"{where} has {length} {unit}s, a prime at most {most}; keep its end, which matters most")

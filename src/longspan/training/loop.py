@@ -4,10 +4,12 @@ Everything that determines the next update is in `TrainingState`, which is exact
 killed at any moment resumes to the same bytes. Display is left to listeners.
 """
 
+import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +21,7 @@ from longspan.config import TrainConfig
 from longspan.data.dataset import Dataset
 from longspan.errors import Diverged, InputError
 from longspan.evaluation import SplitEvaluator
+from longspan.files import discard
 from longspan.models.model import SequenceModel, trained_part, whole
 from longspan.optim.blocks import BlockOptimizer, Info
 from longspan.optim.conjugate_gradient import Interrupted
@@ -29,7 +32,12 @@ from longspan.training.objective import Context, Objective
 from longspan.training.optimizers import Purpose, optimizer_of
 from longspan.training.pretraining import pretrain
 from longspan.training.runs import Run
-from longspan.training.seals import discard_newer_checkpoints, newest_checkpoint, write_checkpoint
+from longspan.training.seals import (
+    discard_newer_checkpoints,
+    newest_checkpoint,
+    newest_checkpoint_number,
+    write_checkpoint,
+)
 from longspan.training.setup import (
     ChunkSource,
     OutOfMemory,
@@ -110,6 +118,45 @@ def train(
             return _train(run, data, listeners, interrupted, checkpoint_seconds)
     except OutOfMemory as error:
         run.set_status("interrupted", str(error))
+        raise
+
+
+def continue_in(run: Run, environment: dict, *, max_epochs: int | None = None, accept: bool = False) -> None:
+    """Prepare a locked run for more training in an environment, and with another maximum of epochs if one is given.
+
+    What is refused has changed nothing: other environments unless they are accepted, and fewer epochs than were made.
+    """
+    config = run.config if max_epochs is None else dataclasses.replace(run.config, max_epochs=max_epochs)
+    newest = None if max_epochs is None else newest_checkpoint(run.path / "checkpoints", Progress)
+    if newest is not None:
+        made, goes_on = newest.progress.epoch, newest.progress.stop is None
+        least = made + goes_on
+        if config.max_epochs < least:
+            raise InputError(
+                f"{run.path} has made {made} epochs{' and is to go on' if goes_on else ''}: expected max_epochs of at "
+                f"least {least}, got {max_epochs}",
+                fields=["max_epochs"],
+            )
+    run.continue_in(environment, accept=accept)
+    if max_epochs is not None:
+        run.config = config
+        run.write_config()
+
+
+@contextmanager
+def removed_unless_begun(run: Run) -> Iterator[None]:
+    """Remove the folder of a new run if something, such as a cell of the user's own, fails before any update is saved.
+
+    Nothing is lost with it, and it would stand in the way of the next attempt. Runs that diverged, or that were told to
+    stop, say so in their status and stay; so do those that a full disk or the like ended, because they can be resumed.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
+        if run.status == "running" and newest_checkpoint_number(run.path / "checkpoints") <= 0:
+            discard(run.path)
         raise
 
 
