@@ -12,7 +12,7 @@ The public API is what `__all__` lists here and in `longspan.data`, `longspan.mo
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0a8"
+__version__ = "0.2.0a9"
 
 if TYPE_CHECKING:
     from longspan import data, layers, models, optim, recipes

@@ -56,6 +56,23 @@ CELLS: dict[str, dict] = dict.fromkeys(("lstm", "gru", "lru"), GATED)
 CELLS |= {"multiplicative": {"activation": "tanh"}, "rate": {"activation": "rectifier"}}
 """Settings that suit other units than those of the paper; the last layer's, where there are several."""
 
+# The states of gated units are short, so the output needs a larger rate. And they know songs by heart before NADE has
+# learned what sounds together, unless much of them is hidden from it.
+GATED_BEFORE_NADE = {
+    "input_scale": 0.5,
+    "recurrent_scale": 0.5,
+    "learning_rate": 2.0,
+    "dropout": 0.5,
+    "averaging": 8000,
+}
+GATED_DESCENT: dict[tuple[str, str, str], dict] = {
+    (cell, "nade", letter): values
+    for cell in ("lstm", "gru")
+    # Gradients are about 1 long: only leaps at the start are clipped.
+    for letter, values in {"": GATED_BEFORE_NADE, "c": {"clip": 3.0}}.items()
+}
+"""Settings of descent for gated units, keyed by cell, output, and letter ("" for plain descent)."""
+
 MUSIC = {"output": "bernoulli"}
 WORDS = {"output": "factored", "chunk_length": 40, "learning_rate_schedule": "rnnlm"}
 CHARACTERS = {"output": "softmax", "chunk_length": 150, "hidden_size": 500}
@@ -288,6 +305,8 @@ TUNED: dict[tuple[str, str], dict] = {
     },
     ("nade:sgd", "jsb"): {"dropout": 0.5, "averaging": 8000},
     ("nade:sgd", "bach"): {"dropout": 0.5, "averaging": 8000},
+    ("lstm/nade:sgd+cm", "jsb"): {"dropout": 0.7},
+    ("gru/nade:sgd+cm", "jsb"): {"dropout": 0.7},
     ("nade:hf", "jsb"): {"block": 1000, "curvature_sequences": 128, "averaging": 10, "patience": 4},
     # The curvature of 32 sequences needs more damping here.
     ("nade:hf", "piano-midi"): {"dropout": 0.5, "minimal_damping": 0.01, "averaging": 60},

@@ -19,6 +19,7 @@ from longspan.files import read_toml
 from longspan.recipe_tables import (
     CELLS,
     DESCENT,
+    GATED_DESCENT,
     LETTER_NAMES,
     LETTERS,
     LETTERS_OF,
@@ -173,6 +174,10 @@ def layers(recipe: str, data: str, targets: TargetKind | None = None, **choices:
             ]
         if part == "":
             found.append(Layer(f"{units} units", CELLS.get(units, {})))
+        if method == "sgd":
+            found.append(
+                Layer(f"{LETTER_NAMES[part]} of {units} before {chosen}", GATED_DESCENT.get((units, chosen, part), {}))
+            )
     if "m" in letters:
         found.append(_slowed(found, choices.get("momentum")))
     without_past = str(parse(canonical)._replace(letters=letters - {"t", "w"}))

@@ -7,11 +7,12 @@ from longspan.reproduction.values import GatedCellValue, test_of
 ABOUT = (
     "LSTM and GRU, which the paper does not train, by the rules of our best: the same number of slots for "
     "all rows of a kind, chosen on validation, the winner on fresh seeds, means over seeds ± standard deviation. A row "
-    "without dropout hides no units in any of its slots. The recipes were set by hand and are not tuned yet. “Our best "
-    "plain row” is the row of the paper’s tables above with the same output whose mean on the test split is best, so "
-    "chance favors it. Figures that are at or better than it, rounded to two decimals, stand out. “Published” are "
-    "LSTM and GRU in Bai, Kolter and Koltun (2018), “An Empirical Evaluation of Generic Convolutional and Recurrent "
-    "Networks for Sequence Modeling”, of other sizes than ours (words: 13 million weights); blank where it has none."
+    "without dropout hides no units in any of its slots. The recipes before NADE were tuned by hand in a few runs, the "
+    "others are not tuned yet. “Our best plain row” is the row of the paper’s tables above with the same output whose "
+    "mean on the test split is best, so chance favors it. Figures that are at or better than it, rounded to two "
+    "decimals, stand out. “Published” are LSTM and GRU in Bai, Kolter and Koltun (2018), “An Empirical Evaluation of "
+    "Generic Convolutional and Recurrent Networks for Sequence Modeling”, of other sizes than ours (words: 13 million "
+    "weights); blank where it has none."
 )
 NONE_YET = "No row has a result yet; `longspan reproduce gated` computes them ([search.md](search.md))."
 OURS = 4
