@@ -100,8 +100,8 @@ SONGS = 100_000
 """Songs of a data set, or MIDI files in a folder."""
 FOLDER_ENTRIES = 2 * SONGS
 """Files of all kinds and subfolders in a folder of music: looking at them takes a second or two."""
-EVENTS = 800_000
-"""Events in a MIDI file: an hour of dense piano music with pedal has 400,000. Each takes about a microsecond."""
+EVENTS = 500_000
+"""Events in a MIDI file: an hour of dense piano music with pedal has 400,000. Each takes two to three microseconds."""
 VARIABLE_LENGTH_BYTES = 4
 """Longest variable-length number, by the MIDI standard."""
 LINES = 20_000_000
