@@ -65,11 +65,12 @@ GATED_BEFORE_NADE = {
     "dropout": 0.5,
     "averaging": 8000,
 }
+ONLY_LEAPS = {"clip": 3.0}  # gradients are about 1 long but for some at the start
 GATED_DESCENT: dict[tuple[str, str, str], dict] = {
-    (cell, "nade", letter): values
-    for cell in ("lstm", "gru")
-    # Gradients are about 1 long: only leaps at the start are clipped.
-    for letter, values in {"": GATED_BEFORE_NADE, "c": {"clip": 3.0}}.items()
+    ("lstm", "nade", ""): GATED_BEFORE_NADE,
+    ("lstm", "nade", "c"): ONLY_LEAPS,
+    ("gru", "nade", ""): GATED_BEFORE_NADE,
+    ("gru", "nade", "c"): ONLY_LEAPS,
 }
 """Settings of descent for gated units, keyed by cell, output, and letter ("" for plain descent)."""
 
